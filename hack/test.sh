@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Runs every test, quick ones first, and ends with what failed and what was left out.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+COURIER_LEFT_OUT=$(mktemp)
+export COURIER_LEFT_OUT
+trap 'rm -f "$COURIER_LEFT_OUT"' EXIT
+failed=()
+
+# step NAME COMMAND… runs the command and remembers whether it failed.
+step() {
+  local name=$1
+  shift
+  echo "== $name"
+  "$@" || failed+=("$name")
+}
+
+step "set-up" hack/setup.sh
+step "unit tests" go test ./bundle/... ./webhook/... ./dispatcher/... ./node/... ./cmd/... ./hack/...
+
+echo "== control plane (the first build takes minutes, later ones none)"
+if assets=$(go run -C hack/cluster . assets); then
+  export KUBEBUILDER_ASSETS=$assets
+else
+  failed+=("control plane")
+fi
+
+# One package at a time: each of these starts a control plane or Wine of its own.
+step "real parts" go test -p 1 -timeout 45m ./test/...
+for mod in hack/cluster test/*/; do
+  [ -f "$mod/go.mod" ] && step "${mod%/}" go test -C "$mod" -p 1 ./...
+done
+
+if [ -s "$COURIER_LEFT_OUT" ]; then
+  echo "== left out"
+  sort -u "$COURIER_LEFT_OUT"
+fi
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "== failed: ${failed[*]}"
+  exit 1
+fi
+echo "== all passed"
