@@ -1,0 +1,156 @@
+package manifests_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+// source is a ConfigMap key that the settings name.
+type source struct{ Namespace, Name, Key string }
+
+// settings are the parts of config.yaml that other manifests repeat.
+type settings struct {
+	Guarded      source
+	ExtraSources []source
+	Mode         string
+	Destination  string
+	Image        string
+}
+
+// readSettings returns the settings that the overlay ships.
+func readSettings(t *testing.T, objects []*unstructured.Unstructured) settings {
+	t.Helper()
+	var s settings
+	config := find[corev1.ConfigMap](t, objects, "ConfigMap", "courier-config")
+	if err := yaml.Unmarshal([]byte(config.Data["config.yaml"]), &s); err != nil {
+		t.Fatalf("config.yaml: %v", err)
+	}
+	return s
+}
+
+// TestWebhookGuardsWhatTheSettingsName holds the places together in which an overlay names the guarded ConfigMap.
+func TestWebhookGuardsWhatTheSettingsName(t *testing.T) {
+	for _, name := range overlays(t) {
+		t.Run(name, func(t *testing.T) {
+			objects := overlay(t, name)
+			guarded := readSettings(t, objects).Guarded
+			config := find[admissionv1.ValidatingWebhookConfiguration](t, objects, "ValidatingWebhookConfiguration", "kubelet-ca-courier")
+			for _, webhook := range config.Webhooks {
+				if got := webhook.NamespaceSelector.MatchLabels[corev1.LabelMetadataName]; got != guarded.Namespace {
+					t.Errorf("%s looks at the namespace %q, the settings at %q", webhook.Name, got, guarded.Namespace)
+				}
+				if !slices.ContainsFunc(webhook.MatchConditions, func(c admissionv1.MatchCondition) bool {
+					return strings.HasSuffix(c.Expression, ".metadata.name == '"+guarded.Name+"'")
+				}) {
+					t.Errorf("%s has no condition on the name %q", webhook.Name, guarded.Name)
+				}
+			}
+		})
+	}
+}
+
+// TestNothingOfTheBaseIsLeftUnset finds placeholders that an overlay forgot to replace.
+func TestNothingOfTheBaseIsLeftUnset(t *testing.T) {
+	for _, name := range overlays(t) {
+		t.Run(name, func(t *testing.T) {
+			for _, u := range overlay(t, name) {
+				raw, err := u.MarshalJSON()
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, left := range []string{"set-by-the-overlay", "$patch"} {
+					if strings.Contains(string(raw), left) {
+						t.Errorf("%s %s still says %q", u.GetKind(), u.GetName(), left)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestSourcesAreReadableByNameAlone checks that the overlay's Roles name each source of the settings and nothing else.
+func TestSourcesAreReadableByNameAlone(t *testing.T) {
+	for _, name := range overlays(t) {
+		t.Run(name, func(t *testing.T) {
+			objects := overlay(t, name)
+			s := readSettings(t, objects)
+			want := map[source]bool{}
+			for _, src := range append(s.ExtraSources, s.Guarded) {
+				want[source{Namespace: src.Namespace, Name: src.Name}] = true
+			}
+			got := map[source]bool{}
+			for _, u := range objects {
+				if u.GetKind() != "Role" || u.GetName() != "kubelet-ca-courier-source" {
+					continue
+				}
+				role := &rbacv1.Role{}
+				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, role); err != nil {
+					t.Fatal(err)
+				}
+				for _, rule := range role.Rules {
+					for _, n := range rule.ResourceNames {
+						got[source{Namespace: role.Namespace, Name: n}] = true
+					}
+				}
+			}
+			if len(got) != len(want) {
+				t.Errorf("the roles name %v, the settings %v", got, want)
+			}
+			for src := range want {
+				if !got[src] {
+					t.Errorf("no role lets the manager read %s/%s", src.Namespace, src.Name)
+				}
+			}
+		})
+	}
+}
+
+// TestDeploymentStaysUp checks what keeps the gate open through drains, upgrades and the loss of a node.
+func TestDeploymentStaysUp(t *testing.T) {
+	for _, name := range overlays(t) {
+		t.Run(name, func(t *testing.T) {
+			objects := overlay(t, name)
+			d := find[appsv1.Deployment](t, objects, "Deployment", "courier")
+			pod := d.Spec.Template.Spec
+			if *d.Spec.Replicas < 2 {
+				t.Errorf("%d replicas, want two or more", *d.Spec.Replicas)
+			}
+			if d.Spec.Strategy.RollingUpdate.MaxUnavailable.IntValue() != 0 {
+				t.Error("an upgrade takes a replica away before its successor is ready")
+			}
+			if pod.PriorityClassName != "system-cluster-critical" {
+				t.Errorf("priority class %q", pod.PriorityClassName)
+			}
+			for _, c := range pod.Containers {
+				if c.ReadinessProbe == nil || c.LivenessProbe == nil {
+					t.Errorf("%s lacks a probe", c.Name)
+				}
+				if c.Resources.Requests.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() || c.Resources.Limits.Memory().IsZero() {
+					t.Errorf("%s lacks requests or a limit", c.Name)
+				}
+			}
+		})
+	}
+}
+
+// TestEveryObjectCarriesTheName lets an admin find, and remove, all that was installed by one label.
+func TestEveryObjectCarriesTheName(t *testing.T) {
+	for _, name := range overlays(t) {
+		t.Run(name, func(t *testing.T) {
+			for _, u := range overlay(t, name) {
+				if u.GetLabels()["app.kubernetes.io/name"] != "kubelet-ca-courier" {
+					t.Errorf("%s %s/%s has no app.kubernetes.io/name", u.GetKind(), u.GetNamespace(), u.GetName())
+				}
+			}
+		})
+	}
+}
