@@ -1,0 +1,75 @@
+package bundle
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Fingerprint is the SHA-256 of a certificate's DER, the name by which messages and break-glass know it.
+type Fingerprint [32]byte
+
+// String is the fingerprint in lower-case hexadecimal.
+func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
+
+// IsZero says whether f names nothing.
+func (f Fingerprint) IsZero() bool { return f == Fingerprint{} }
+
+// sha1Digits is the length of a SHA-1 fingerprint, which many tools print unless told otherwise.
+const sha1Digits = 40
+
+// ParseFingerprint reads a fingerprint in any of the usual spellings: capitals or not, with colons, spaces or neither,
+// and behind "sha256:" or what `openssl x509 -fingerprint -sha256` prints.
+func ParseFingerprint(s string) (Fingerprint, error) {
+	digits := strings.ToLower(strings.TrimSpace(s))
+	if rest, found := strings.CutPrefix(digits, "sha256"); found {
+		digits = strings.TrimLeft(strings.TrimPrefix(strings.TrimSpace(rest), "fingerprint"), " :=")
+	}
+	digits = strings.NewReplacer(":", "", " ", "").Replace(digits)
+	var f Fingerprint
+	raw, err := hex.DecodeString(digits)
+	switch {
+	case len(digits) == sha1Digits && err == nil:
+		return f, fmt.Errorf("%q has the length of a SHA-1 fingerprint; SHA-256 is needed", shorten(s))
+	case err != nil || len(raw) != len(f):
+		return f, fmt.Errorf("%q is not a SHA-256 fingerprint of %d hexadecimal digits", shorten(s), 2*len(f))
+	}
+	copy(f[:], raw)
+	return f, nil
+}
+
+// Allowances names the certificates that break-glass permits to drop although they are still valid.
+type Allowances map[Fingerprint]struct{}
+
+// ParseAllowances reads fingerprints separated by commas, semicolons, line ends or spaces. Every malformed one is part of
+// the error: break-glass that is half understood is not acted upon.
+func ParseAllowances(s string) (Allowances, error) {
+	allowed := Allowances{}
+	var faults []error
+	separators := func(r rune) bool { return strings.ContainsRune(",;\r\n", r) }
+	for _, field := range strings.FieldsFunc(s, separators) {
+		if f, err := ParseFingerprint(field); err == nil {
+			allowed[f] = struct{}{}
+			continue
+		}
+		for _, word := range strings.Fields(field) {
+			f, err := ParseFingerprint(word)
+			if err != nil {
+				faults = append(faults, err)
+				continue
+			}
+			allowed[f] = struct{}{}
+		}
+	}
+	return allowed, errors.Join(faults...)
+}
+
+// shorten cuts what a message repeats of a user's input.
+func shorten(s string) string {
+	const most = 100
+	if r := []rune(s); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return s
+}
