@@ -1,0 +1,54 @@
+// Command courier-node puts the CA bundle of a mounted ConfigMap in the place of the kubelet's client-CA file, whole or
+// not at all, and makes the kubelet notice. It runs once on a Windows node, in a HostProcess container.
+//
+// Its exit codes are those of package node. It prints one line of JSON on standard output, and errors with hints on
+// standard error.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"kubelet-ca-courier/node"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(int(code))
+}
+
+// run does what the arguments say.
+func run(ctx context.Context, arguments []string, stdout, stderr io.Writer) node.ExitCode {
+	options, err := parse(arguments)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, usage)
+		return node.ExitOK
+	case err != nil:
+		fmt.Fprintf(stderr, "error: %v\nhint: courier-node --help lists the flags\n", err)
+		return node.ExitUsage
+	}
+	lander := node.NewLander(os.Getenv(node.MountPointVariable), options.patience)
+	result := lander.Land(ctx, options.task)
+	fmt.Fprintf(stdout, "%s\n", result.Line(0))
+	if options.message != "" {
+		if err := os.WriteFile(options.message, result.Line(longestMessage), messageMode); err != nil {
+			fmt.Fprintf(stderr, "warning: the termination message was not written: %v\n", err)
+		}
+	}
+	if result.Error != "" {
+		fmt.Fprintf(stderr, "error: %s\n", result.Error)
+	}
+	if result.Hint != "" {
+		fmt.Fprintf(stderr, "hint: %s\n", result.Hint)
+	}
+	return result.Code
+}

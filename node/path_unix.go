@@ -1,0 +1,7 @@
+//go:build !windows
+
+package node
+
+const separator = "/"
+
+func cleanPath(path string) (string, error) { return cleanUnixPath(path) }

@@ -1,0 +1,5 @@
+package node
+
+const separator = `\`
+
+func cleanPath(path string) (string, error) { return cleanWindowsPath(path) }

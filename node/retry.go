@@ -1,0 +1,42 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Back-off between tries: short at first, since a reader holds the file for an instant, and never long.
+const (
+	firstPause  = 10 * time.Millisecond
+	longestWait = time.Second
+)
+
+// retry calls do until it succeeds, fails for good or the patience is used up, and returns what it returned last.
+func (l *Lander) retry(ctx context.Context, passes func(error) bool, do func() error) error {
+	deadline := l.Now().Add(l.Patience)
+	for pause := firstPause; ; pause = min(2*pause, longestWait) {
+		err := do()
+		if err == nil || !passes(err) || !l.Now().Add(pause).Before(deadline) {
+			return err
+		}
+		if l.Sleep(ctx, pause) != nil {
+			return err
+		}
+	}
+}
+
+// isBusy reports whether the error passes once another process closes the file.
+func isBusy(err error) bool { return errors.Is(err, ErrBusy) }
+
+// Sleep waits for the duration, or returns the context's error when that ends first.
+func Sleep(ctx context.Context, duration time.Duration) error {
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
