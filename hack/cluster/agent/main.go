@@ -1,0 +1,58 @@
+// Command agent is what the local cluster runs beside the control plane; `cluster` starts one process for each.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"kubelet-ca-courier/hack/cluster/layout"
+	"kubelet-ca-courier/hack/cluster/services"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "error: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) < 2 {
+		return fmt.Errorf("this program is started by the local cluster, not by hand")
+	}
+	c, err := layout.Load(args[1])
+	if err != nil {
+		return err
+	}
+	switch args[0] {
+	case "services":
+		config, err := load(c.Kubeconfig())
+		if err != nil {
+			return err
+		}
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		return services.Run(ctx, client)
+	}
+	return fmt.Errorf("unknown task %q", args[0])
+}
+
+func load(kubeconfig string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1 // API Priority and Fairness protects the server
+	return config, nil
+}

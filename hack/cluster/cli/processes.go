@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubelet-ca-courier/hack/cluster/controlplane"
+	"kubelet-ca-courier/hack/cluster/layout"
+	"kubelet-ca-courier/hack/cluster/pki"
+	"kubelet-ca-courier/hack/cluster/process"
+)
+
+// processes are the commands that break and mend single processes, and the signers.
+func (a *app) processes() []*cobra.Command {
+	return []*cobra.Command{
+		a.processCommand("kill", "kill a process at once", func(_ process.Table, r process.Record) error {
+			r.Kill()
+			return nil
+		}),
+		a.processCommand("stop", "end a process", func(_ process.Table, r process.Record) error {
+			r.Stop(10 * time.Second)
+			return nil
+		}),
+		a.processCommand("restart", "end a process, if it runs, and start it again", func(t process.Table, r process.Record) error {
+			r.Stop(10 * time.Second)
+			return t.Start(r.Spec)
+		}),
+		a.processCommand("pause", "stop a process in its tracks, as a frozen machine would", func(_ process.Table, r process.Record) error {
+			return r.Signal(syscall.SIGSTOP)
+		}),
+		a.processCommand("resume", "let a paused process go on", func(_ process.Table, r process.Record) error {
+			return r.Signal(syscall.SIGCONT)
+		}),
+		a.signer(), a.resign(),
+	}
+}
+
+func (a *app) processCommand(name, short string, act func(process.Table, process.Record) error) *cobra.Command {
+	return &cobra.Command{Use: name + " NAME", Short: short, Args: exactly("NAME"), RunE: func(_ *cobra.Command, args []string) error {
+		_, table, err := a.load()
+		if err != nil {
+			return err
+		}
+		r, err := table.Find(args[0])
+		if errors.Is(err, fs.ErrNotExist) {
+			return hint(fmt.Errorf("there is no process called %q", args[0]), "'status' lists them")
+		}
+		if err != nil {
+			return err
+		}
+		return act(table, r)
+	}}
+}
+
+var signerName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
+
+// newSigner makes a signer of kube-apiserver's client certificate, named as OpenShift names its own.
+func newSigner(c layout.Cluster, name string, lifetime time.Duration) (*pki.Authority, error) {
+	if !signerName.MatchString(name) {
+		return nil, usageError{fmt.Errorf("a signer's name holds lower-case letters, digits and dashes: %q", name)}
+	}
+	if _, err := controlplane.LoadSigner(c, name); err == nil {
+		return nil, hint(fmt.Errorf("there is a signer called %q already", name), "take another name")
+	}
+	return pki.NewAuthority(controlplane.SignerPath(c, name), "openshift-kube-apiserver-operator_kube-apiserver-to-kubelet-signer@"+name, lifetime)
+}
+
+func (a *app) signer() *cobra.Command {
+	root := &cobra.Command{Use: "signer", Short: "make and show signers of the API server's client certificate for kubelets"}
+	create := &cobra.Command{Use: "new NAME", Short: "make a signer", Args: exactly("NAME")}
+	lifetime := create.Flags().Duration("valid-for", 30*24*time.Hour, "how long its certificate is valid")
+	create.RunE = func(_ *cobra.Command, args []string) error {
+		c, _, err := a.load()
+		if err != nil {
+			return err
+		}
+		if _, err := newSigner(c, args[0], *lifetime); err != nil {
+			return err
+		}
+		path := controlplane.SignerPath(c, args[0]) + ".crt"
+		return a.print(path, path+"\n")
+	}
+	list := &cobra.Command{Use: "list", Short: "list the signers; a star marks the one in use", Args: exactly()}
+	list.RunE = func(*cobra.Command, []string) error { return a.listSigners() }
+	bundle := &cobra.Command{Use: "bundle NAME...", Short: "print the certificates of signers, as a CA bundle"}
+	bundle.RunE = func(_ *cobra.Command, names []string) error {
+		c, _, err := a.load()
+		if err != nil {
+			return err
+		}
+		data, err := signerBundle(c, names)
+		if err != nil {
+			return err
+		}
+		return a.print(string(data), string(data))
+	}
+	root.AddCommand(create, list, bundle)
+	return root
+}
+
+// signerBundle concatenates the certificates of signers.
+func signerBundle(c layout.Cluster, names []string) ([]byte, error) {
+	if len(names) == 0 {
+		return nil, usageError{errors.New("missing argument NAME")}
+	}
+	var data []byte
+	for _, name := range names {
+		ca, err := controlplane.LoadSigner(c, name)
+		if err != nil {
+			return nil, hint(err, "'signer list' lists them")
+		}
+		data = append(data, ca.PEM()...)
+	}
+	return data, nil
+}
+
+func (a *app) listSigners() error {
+	c, _, err := a.load()
+	if err != nil {
+		return err
+	}
+	names, err := controlplane.Signers(c)
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, name := range names {
+		mark := " "
+		if name == c.Signer {
+			mark = "*"
+		}
+		fmt.Fprintf(&text, "%s %s\n", mark, name)
+	}
+	return a.print(names, text.String())
+}
+
+// resign is the moment that everything is about: from then on the API server shows kubelets a certificate which only
+// the new signer vouches for.
+func (a *app) resign() *cobra.Command {
+	cmd := &cobra.Command{Use: "resign-client SIGNER", Args: exactly("SIGNER"),
+		Short: "sign the API server's client certificate for kubelets anew",
+		Long: "Sign the API server's client certificate for kubelets anew. kube-apiserver looks at the file every five\n" +
+			"minutes; with --restart it is restarted and uses the new certificate at once."}
+	restart := cmd.Flags().Bool("restart", false, "restart kube-apiserver, so that it uses the new certificate at once")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, table, err := a.load()
+		if err != nil {
+			return err
+		}
+		if err := controlplane.Resign(c, args[0]); err != nil {
+			return hint(err, "'signer list' lists them, 'signer new' makes one")
+		}
+		c.Signer = args[0]
+		if err := c.Save(); err != nil || !*restart {
+			return err
+		}
+		r, err := table.Find("kube-apiserver")
+		if err != nil {
+			return err
+		}
+		r.Stop(10 * time.Second)
+		if err := table.Start(r.Spec); err != nil {
+			return err
+		}
+		return a.awaitHealthy(cmd.Context(), c, table, "kube-apiserver")
+	}
+	return cmd
+}
