@@ -50,7 +50,7 @@ func (l *landing) ask(ctx context.Context) advertised {
 
 // advertisedBefore asks before anything is written, so that a change can be told from a coincidence.
 func (l *landing) advertisedBefore(ctx context.Context) advertised {
-	if l.task.Confirm == "" {
+	if !l.task.Confirm.IsValid() {
 		return advertised{}
 	}
 	return l.ask(ctx)
@@ -58,7 +58,7 @@ func (l *landing) advertisedBefore(ctx context.Context) advertised {
 
 // confirm asks the kubelet until it advertises the file's names or the time is up.
 func (l *landing) confirm(ctx context.Context, before advertised) *failure {
-	if l.task.Confirm == "" {
+	if !l.task.Confirm.IsValid() {
 		return nil
 	}
 	want := names{}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"time"
 
 	"kubelet-ca-courier/bundle"
@@ -27,9 +28,9 @@ type Task struct {
 	SHA256         string // of that file, in hexadecimal
 	Destination    string // the kubelet's client-CA file
 	Mode           Mode
-	CreateParent   bool          // create the destination's directory when it is missing
-	Confirm        string        // the kubelet's address, host and port; not asked when empty
-	ConfirmTimeout time.Duration // how long the kubelet may take
+	CreateParent   bool           // create the destination's directory when it is missing
+	Confirm        netip.AddrPort // the kubelet's address; not asked when it is the zero value
+	ConfirmTimeout time.Duration  // how long the kubelet may take
 }
 
 // Lander lands files. Everything that it needs of the world is injected.
@@ -37,10 +38,10 @@ type Lander struct {
 	Disk       Disk
 	Now        func() time.Time
 	Sleep      func(context.Context, time.Duration) error
-	Ask        func(ctx context.Context, address string) ([][]byte, error) // the CA subjects that a kubelet advertises
-	Random     func() uint32                                               // tells temporary files apart
-	MountPoint string                                                      // value of CONTAINER_SANDBOX_MOUNT_POINT
-	Patience   time.Duration                                               // how long a busy file or a missing source is waited for
+	Ask        func(ctx context.Context, address netip.AddrPort) ([][]byte, error) // the CA subjects that a kubelet advertises
+	Random     func() uint32                                                       // tells temporary files apart
+	MountPoint string                                                              // value of CONTAINER_SANDBOX_MOUNT_POINT
+	Patience   time.Duration                                                       // how long a busy file or a missing source is waited for
 }
 
 // NewLander returns a lander for this machine.

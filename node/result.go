@@ -1,9 +1,6 @@
 package node
 
-import (
-	"encoding/json"
-	"errors"
-)
+import "errors"
 
 // Outcome says in one word what a landing did or would do.
 type Outcome string
@@ -46,10 +43,7 @@ type Result struct {
 // anything else is, and the counts stay.
 func (r Result) Line(limit int) []byte {
 	for {
-		line, err := json.Marshal(r)
-		if err != nil { // cannot be: the fields are strings and numbers
-			return []byte(`{"outcome":"failed"}`)
-		}
+		line := r.appendJSON(nil)
 		if limit == 0 || len(line) <= limit || len(r.Removed)+len(r.Warnings) == 0 {
 			return line
 		}

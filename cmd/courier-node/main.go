@@ -2,7 +2,7 @@
 // not at all, and makes the kubelet notice. It runs once on a Windows node, in a HostProcess container.
 //
 // Its exit codes are those of package node. It prints one line of JSON on standard output, and errors with hints on
-// standard error.
+// standard error. It handles no signal: it may be stopped anywhere, and the next run ends well.
 package main
 
 import (
@@ -12,17 +12,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"kubelet-ca-courier/node"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(int(code))
+	os.Exit(int(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)))
 }
 
 // run does what the arguments say.

@@ -6,7 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
+	"net/netip"
 	"time"
 
 	"kubelet-ca-courier/node"
@@ -32,7 +32,7 @@ usage: courier-node --source FILE --sha256 HEX --destination FILE [flags]
   --check                     only say whether the destination is right; write nothing
   --dry-run                   say what would be written; write nothing
   --create-parent             create the destination's directory when it is missing
-  --confirm HOST:PORT         ask the kubelet there until it advertises the new CAs
+  --confirm IP:PORT           ask the kubelet there until it advertises the new CAs
   --confirm-timeout DURATION  how long to ask (2m0s)
   --patience DURATION         how long to wait for a file that is busy or a volume that is not there yet (30s)
   --termination-message FILE  also write the result there
@@ -60,7 +60,10 @@ func parse(arguments []string) (options, error) {
 	flags.BoolVar(&check, "check", false, "")
 	flags.BoolVar(&dryRun, "dry-run", false, "")
 	flags.BoolVar(&o.task.CreateParent, "create-parent", false, "")
-	flags.StringVar(&o.task.Confirm, "confirm", "", "")
+	flags.Func("confirm", "", func(value string) (err error) {
+		o.task.Confirm, err = netip.ParseAddrPort(value)
+		return err
+	})
 	flags.DurationVar(&o.task.ConfirmTimeout, "confirm-timeout", defaultConfirmTimeout, "")
 	flags.DurationVar(&o.patience, "patience", defaultPatience, "")
 	flags.StringVar(&o.message, "termination-message", "", "")
@@ -91,11 +94,6 @@ func validate(o options) error {
 	}
 	if sum, err := hex.DecodeString(o.task.SHA256); err != nil || len(sum) != 32 {
 		return errors.New("--sha256 is not 64 hexadecimal digits")
-	}
-	if o.task.Confirm != "" {
-		if _, _, err := net.SplitHostPort(o.task.Confirm); err != nil {
-			return fmt.Errorf("--confirm is not HOST:PORT: %w", err)
-		}
 	}
 	if o.patience < 0 || o.task.ConfirmTimeout < 0 {
 		return errors.New("a duration is negative")
