@@ -18,13 +18,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 system32=$prefix/drive_c/windows/system32
 library=$system32/bcryptprimitives.dll
 
-for program in wine x86_64-w64-mingw32-gcc; do
-	if ! command -v "$program" >/dev/null; then
-		echo "error: $program is not installed" >&2
-		echo "hint: apt-get install wine wine64 gcc-mingw-w64-x86-64" >&2
-		exit 1
-	fi
-done
+if ! command -v x86_64-w64-mingw32-gcc >/dev/null; then
+	echo "error: x86_64-w64-mingw32-gcc is not installed" >&2
+	echo "hint: apt-get install wine wine64 gcc-mingw-w64-x86-64" >&2
+	exit 1
+fi
 
 builtin=
 for directory in "${WINEDLLS:-}" /usr/lib/x86_64-linux-gnu/wine/x86_64-windows /usr/lib64/wine/x86_64-windows \
