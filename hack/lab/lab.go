@@ -1,0 +1,133 @@
+// Package lab drives the local cluster of hack/cluster through its command line, for the demo and for tests: the cluster
+// is a module of its own, so that what it takes to build Kubernetes stays out of the product's go.mod.
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Lab is one local cluster, in one directory.
+type Lab struct {
+	// Dir holds everything that the cluster writes: certificates, data, nodes' disks, logs.
+	Dir string
+	// Root is the root of this repository.
+	Root string
+
+	program  string
+	progress io.Writer
+}
+
+// Open builds the cluster's program, which is quick when nothing changed, and returns the lab of the directory. Progress
+// goes to the writer.
+func Open(ctx context.Context, dir string, progress io.Writer) (*Lab, error) {
+	root, err := repository(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("no place for the local cluster's program: %w", err)
+	}
+	l := &Lab{Dir: dir, Root: root, program: filepath.Join(cache, "kubelet-ca-courier", "cluster"), progress: progress}
+	build := exec.CommandContext(ctx, "go", "build", "-o", l.program, ".")
+	build.Dir = filepath.Join(root, "hack", "cluster")
+	build.Env = append(os.Environ(), "GOWORK=off")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build the local cluster's program: %w\n%s", err, out)
+	}
+	return l, nil
+}
+
+// repository finds the root of the module that the working directory is in.
+func repository(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("ask go for the module: %w", err)
+	}
+	mod := strings.TrimSpace(string(out))
+	if filepath.Base(mod) != "go.mod" {
+		return "", errors.New("not inside of the repository")
+	}
+	return filepath.Dir(mod), nil
+}
+
+// Cluster runs one command of the local cluster and returns what it printed.
+func (l *Lab) Cluster(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, l.program, append([]string{"--dir", l.Dir}, args...)...)
+	cmd.Dir = filepath.Join(l.Root, "hack", "cluster")
+	return run(cmd, l.progress)
+}
+
+// Kubectl runs the cluster's own kubectl as its administrator and returns what it printed.
+func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return l.KubectlWith(ctx, nil, args...)
+}
+
+// KubectlWith is Kubectl with something on standard input.
+func (l *Lab) KubectlWith(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(l.Dir, "bin", "kubectl"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig())
+	cmd.Dir = l.Root
+	cmd.Stdin = stdin
+	return run(cmd, nil)
+}
+
+// run runs a command. What it prints on standard error goes to the progress, and into the error.
+func run(cmd *exec.Cmd, progress io.Writer) (string, error) {
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, io.Writer(&stderr)
+	if progress != nil {
+		cmd.Stderr = io.MultiWriter(&stderr, progress)
+	}
+	if err := cmd.Run(); err != nil {
+		name := filepath.Base(cmd.Path) + " " + strings.Join(cmd.Args[1:], " ")
+		return stdout.String(), &Failure{Command: name, Stderr: strings.TrimSpace(stderr.String()), err: err}
+	}
+	return stdout.String(), nil
+}
+
+// Failure is a command that ended with a non-zero exit status.
+type Failure struct {
+	// Command is the command line.
+	Command string
+	// Stderr is what it printed on standard error.
+	Stderr string
+	err    error
+}
+
+// Error names the command and what it said.
+func (f *Failure) Error() string { return fmt.Sprintf("%s: %v\n%s", f.Command, f.err, f.Stderr) }
+
+// Unwrap returns the error of os/exec.
+func (f *Failure) Unwrap() error { return f.err }
+
+// Kubeconfig is the administrator's.
+func (l *Lab) Kubeconfig() string { return filepath.Join(l.Dir, "kubeconfig") }
+
+// Disk is a path on a simulated Windows node's private drive C.
+func (l *Lab) Disk(node string, elements ...string) string {
+	return filepath.Join(append([]string{l.Dir, "nodes", node, "c"}, elements...)...)
+}
+
+// Client returns a client with the administrator's rights and without a rate limit.
+func (l *Lab) Client() (kubernetes.Interface, *rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", l.Kubeconfig())
+	if err != nil {
+		return nil, nil, err
+	}
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	return client, config, err
+}
