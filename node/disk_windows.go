@@ -153,12 +153,13 @@ func renameOver(from, to string) error {
 	if copy(info.fileName[:], name) < len(name) {
 		return windows.ERROR_FILENAME_EXCED_RANGE
 	}
+	size := unsafe.Offsetof(info.fileName) + uintptr(2*len(name))
 	file, err := open(from, windows.DELETE|windows.SYNCHRONIZE, shareAll)
 	if err != nil {
 		return err
 	}
 	err = windows.SetFileInformationByHandle(windows.Handle(file.Fd()), windows.FileRenameInfoEx,
-		(*byte)(unsafe.Pointer(info)), uint32(unsafe.Sizeof(*info)))
+		(*byte)(unsafe.Pointer(info)), uint32(size))
 	return errors.Join(err, file.Close())
 }
 

@@ -1,0 +1,423 @@
+package node_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"kubelet-ca-courier/node"
+)
+
+func TestADestinationWithOtherCertificatesIsReplacedByTheExactSnapshot(t *testing.T) {
+	first, second, third := authority(t, "first"), authority(t, "second"), authority(t, "third")
+	old, snapshot := canonical(t, first, second), canonical(t, second, third)
+	for _, c := range []struct {
+		name    string
+		held    []byte
+		removed []string
+	}{
+		{"a file that lacks a certificate", second, nil},
+		{"a file that has one too many", old, []string{"CN=first"}},
+		{"an empty file", nil, nil},
+		{"text that is no bundle", []byte("hello\n"), nil},
+		{"the right certificates and a block that the kubelet skips", append(slices.Clone(snapshot),
+			"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"...), nil},
+		{"a bundle that was cut", old[:len(old)-30], nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStage(t)
+			write(t, s.destination, c.held)
+			got := s.land(s.mount(t, snapshot))
+			wantResult(t, got, node.Replaced, node.ExitOK)
+			wantFile(t, s.destination, snapshot)
+			wantAlone(t, s.destination)
+			var removed []string
+			for _, removal := range got.Removed {
+				removed = append(removed, removal.Subject)
+			}
+			if c.removed != nil && !slices.Equal(removed, c.removed) {
+				t.Errorf("removed %v, want %v", removed, c.removed)
+			}
+			if got.RemovedCount != len(got.Removed) || got.Certificates != 2 || !got.Noticed {
+				t.Errorf("got %s", got.Line(0))
+			}
+		})
+	}
+}
+
+func TestADestinationWithTheSameCertificatesIsNotWritten(t *testing.T) {
+	first, second := authority(t, "first"), authority(t, "second")
+	snapshot := canonical(t, first, second)
+	for _, c := range []struct {
+		name string
+		held []byte
+	}{
+		{"the same bytes", snapshot},
+		{"another order and a comment", slices.Concat([]byte("# both signers\n"), second, first, second)},
+		{"the other order and a comment", slices.Concat(first, []byte("# and\n"), second)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStage(t)
+			write(t, s.destination, c.held)
+			before, err := os.Stat(s.destination)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := s.land(s.mount(t, snapshot))
+			wantResult(t, got, node.Unchanged, node.ExitOK)
+			wantFile(t, s.destination, c.held)
+			after, err := os.Stat(s.destination)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !os.SameFile(before, after) || !got.Noticed {
+				t.Errorf("the file was replaced, or the kubelet was not told: %s", got.Line(0))
+			}
+		})
+	}
+}
+
+func TestAMissingDestinationIsCreated(t *testing.T) {
+	s := newStage(t)
+	snapshot := canonical(t, authority(t, "first"))
+	wantResult(t, s.land(s.mount(t, snapshot)), node.Created, node.ExitOK)
+	wantFile(t, s.destination, snapshot)
+	wantAlone(t, s.destination)
+	wantResult(t, s.land(s.mount(t, snapshot)), node.Unchanged, node.ExitOK)
+}
+
+func TestAMissingDirectoryIsCreatedOnlyWhenAskedFor(t *testing.T) {
+	s := newStage(t)
+	s.destination = filepath.Join(filepath.Dir(s.destination), "var", "lib", "kubelet-ca.crt")
+	snapshot := canonical(t, authority(t, "first"))
+	task := s.mount(t, snapshot)
+	got := s.land(task)
+	wantResult(t, got, node.Failed, node.ExitDestinationRefused)
+	wantError(t, got, "directory is missing")
+
+	task.Mode = node.Check
+	wantResult(t, s.land(task), node.WouldChange, node.ExitWouldChange)
+	task.Mode, task.CreateParent = node.DryRun, true
+	wantResult(t, s.land(task), node.WouldChange, node.ExitWouldChange)
+	if _, err := os.Stat(filepath.Dir(s.destination)); !os.IsNotExist(err) {
+		t.Fatalf("a dry run made the directory: %v", err)
+	}
+
+	task.Mode = node.Write
+	wantResult(t, s.land(task), node.Created, node.ExitOK)
+	wantFile(t, s.destination, snapshot)
+}
+
+func TestALookWritesNothingAndSaysWhatAWriteWouldDo(t *testing.T) {
+	first, second := authority(t, "first"), authority(t, "second")
+	for _, c := range []struct {
+		name     string
+		held     []byte
+		snapshot []byte
+		outcome  node.Outcome
+		code     node.ExitCode
+	}{
+		{"right", slices.Concat(second, first), canonical(t, first, second), node.Unchanged, node.ExitOK},
+		{"lacks one", first, canonical(t, first, second), node.WouldChange, node.ExitWouldChange},
+		{"broken", []byte("-----BEGIN"), canonical(t, first, second), node.WouldChange, node.ExitWouldChange},
+		{"has one that the snapshot lacks", slices.Concat(second, first), canonical(t, second), node.WouldChange, node.ExitWouldRemove},
+	} {
+		for name, mode := range map[string]node.Mode{"check": node.Check, "dry run": node.DryRun} {
+			t.Run(c.name+", "+name, func(t *testing.T) {
+				s := newStage(t)
+				write(t, s.destination, c.held)
+				left := s.destination + ".courier-0123abcd"
+				write(t, left, []byte("left"))
+				task := s.mount(t, c.snapshot)
+				task.Mode = mode
+				got := s.land(task)
+				wantResult(t, got, c.outcome, c.code)
+				if got.Noticed {
+					t.Error("the file was touched")
+				}
+				wantFile(t, s.destination, c.held)
+				wantFile(t, left, []byte("left"))
+			})
+		}
+	}
+}
+
+func TestASourceThatIsNotTheExpectedBundleIsRefused(t *testing.T) {
+	s := newStage(t)
+	old, snapshot := canonical(t, authority(t, "old")), canonical(t, authority(t, "new"))
+	write(t, s.destination, old)
+	task := s.mount(t, snapshot)
+
+	other := task
+	other.SHA256 = hash(old)
+	got := s.land(other)
+	wantResult(t, got, node.Failed, node.ExitSourceMismatch)
+	wantError(t, got, hash(snapshot))
+
+	broken := slices.Concat(snapshot, []byte("-----BEGIN CERTIFICATE-----\n"))
+	got = s.land(s.mount(t, broken))
+	wantResult(t, got, node.Failed, node.ExitSourceMismatch)
+	wantError(t, got, "not well-formed")
+
+	if err := os.Remove(s.source); err != nil {
+		t.Fatal(err)
+	}
+	wantResult(t, s.land(task), node.Failed, node.ExitSourceMissing)
+	if s.slept == 0 {
+		t.Error("a missing source was not waited for")
+	}
+	wantFile(t, s.destination, old)
+}
+
+func TestAVolumeThatAppearsLateIsWaitedFor(t *testing.T) {
+	s := newStage(t)
+	snapshot := canonical(t, authority(t, "first"))
+	task := s.mount(t, snapshot)
+	if err := os.Rename(s.source, s.source+".gap"); err != nil {
+		t.Fatal(err)
+	}
+	pauses := 0
+	s.onSleep = func() {
+		if pauses++; pauses == 3 {
+			if err := os.Rename(s.source+".gap", s.source); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	wantResult(t, s.land(task), node.Created, node.ExitOK)
+	if pauses != 3 {
+		t.Errorf("%d pauses, want 3", pauses)
+	}
+}
+
+func TestTheVolumeIsFoundUnderTheMountPointToo(t *testing.T) {
+	snapshot, decoy := canonical(t, authority(t, "first")), canonical(t, authority(t, "decoy"))
+	for _, c := range []struct {
+		name  string
+		plain []byte // what lies at the plain path; nothing when nil
+	}{
+		{"nothing at the plain path", nil},
+		{"somebody else's bundle at the plain path", decoy},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStage(t)
+			task := s.mount(t, snapshot)
+			root := temporaryDirectory(t)
+			below := filepath.Join(root, strings.TrimPrefix(s.source, filepath.VolumeName(s.source)))
+			if err := os.MkdirAll(filepath.Dir(below), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(s.source, below); err != nil {
+				t.Fatal(err)
+			}
+			if c.plain != nil {
+				write(t, s.source, c.plain)
+			}
+			s.lander.MountPoint = root + string(filepath.Separator)
+			wantResult(t, s.land(task), node.Created, node.ExitOK)
+			wantFile(t, s.destination, snapshot)
+		})
+	}
+}
+
+func TestWhatIsNoPlaceForTheFileIsRefused(t *testing.T) {
+	snapshot := canonical(t, authority(t, "first"))
+	for _, c := range []struct {
+		name    string
+		prepare func(t *testing.T, destination string) string // returns the destination to use
+		want    string
+	}{
+		{"a relative path", func(*testing.T, string) string { return "kubelet-ca.crt" }, "relative"},
+		{"a directory", func(t *testing.T, destination string) string {
+			t.Helper()
+			mkdir(t, destination)
+			return destination
+		}, "a directory"},
+		{"a directory that is a link", func(t *testing.T, destination string) string {
+			t.Helper()
+			target := filepath.Join(filepath.Dir(destination), "target")
+			mkdir(t, target)
+			link(t, target, filepath.Join(filepath.Dir(destination), "link"))
+			return filepath.Join(filepath.Dir(destination), "link", "kubelet-ca.crt")
+		}, "reparse point"},
+		{"a file in place of a directory", func(t *testing.T, destination string) string {
+			t.Helper()
+			write(t, destination, snapshot)
+			return filepath.Join(destination, "kubelet-ca.crt")
+		}, "is a file"},
+		{"a file that is far too large", func(t *testing.T, destination string) string {
+			t.Helper()
+			write(t, destination, nil)
+			if err := os.Truncate(destination, 1<<25); err != nil {
+				t.Fatal(err)
+			}
+			return destination
+		}, "no CA bundle"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStage(t)
+			task := s.mount(t, snapshot)
+			task.Destination = c.prepare(t, s.destination)
+			for _, mode := range []node.Mode{node.Write, node.DryRun, node.Check} {
+				task.Mode = mode
+				got := s.land(task)
+				wantResult(t, got, node.Failed, node.ExitDestinationRefused)
+				wantError(t, got, c.want)
+			}
+		})
+	}
+}
+
+func mkdir(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAReadOnlyDestinationIsLeftAlone(t *testing.T) {
+	s := newStage(t)
+	old, snapshot := canonical(t, authority(t, "old")), canonical(t, authority(t, "new"))
+	write(t, s.destination, old)
+	if err := os.Chmod(s.destination, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(s.destination, 0o600) })
+	task := s.mount(t, snapshot)
+	got := s.land(task)
+	wantResult(t, got, node.Failed, node.ExitWriteFailed)
+	wantError(t, got, "read-only")
+	wantFile(t, s.destination, old)
+	wantAlone(t, s.destination)
+	task.Mode = node.Check
+	wantResult(t, s.land(task), node.WouldChange, node.ExitWouldRemove)
+}
+
+func TestOrdinaryNamesThatOftenGoWrongDoNot(t *testing.T) {
+	snapshot := canonical(t, authority(t, "first"))
+	for _, name := range []string{
+		"kubelet ca.crt", "kubelet's & (new) 100% ca.crt", "кубелет-ca.crt", "証明書.crt", "é.crt", ".crt", "no-extension",
+		strings.Repeat("d", 100) + "/" + strings.Repeat("e", 100) + "/" + strings.Repeat("f", 100) + "/kubelet-ca.crt",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			s.destination = filepath.Join(filepath.Dir(s.destination), filepath.FromSlash(name))
+			task := s.mount(t, snapshot)
+			task.CreateParent = true
+			wantResult(t, s.land(task), node.Created, node.ExitOK)
+			snapshot := canonical(t, authority(t, "second"))
+			wantResult(t, s.land(s.mount(t, snapshot)), node.Replaced, node.ExitOK)
+			wantFile(t, s.destination, snapshot)
+			wantAlone(t, s.destination)
+		})
+	}
+}
+
+func TestWhatAStoppedLandingLeftIsRemovedAndNothingElse(t *testing.T) {
+	s := newStage(t)
+	snapshot := canonical(t, authority(t, "first"))
+	left := []string{".courier-00000000", ".courier-89abcdef"}
+	kept := []string{".bak", ".courier-", ".courier-0000000", ".courier-0000000g", ".courier-000000000"}
+	for _, suffix := range slices.Concat(left, kept) {
+		write(t, s.destination+suffix, []byte("x"))
+	}
+	other := filepath.Join(filepath.Dir(s.destination), "other.crt.courier-00000000")
+	write(t, other, []byte("x"))
+	wantResult(t, s.land(s.mount(t, snapshot)), node.Created, node.ExitOK)
+	for _, suffix := range left {
+		if _, err := os.Lstat(s.destination + suffix); !os.IsNotExist(err) {
+			t.Errorf("%s is still there", suffix)
+		}
+	}
+	for _, suffix := range kept {
+		wantFile(t, s.destination+suffix, []byte("x"))
+	}
+	wantFile(t, other, []byte("x"))
+}
+
+func TestTheOwnersPermissionsAreKeptAndNewFilesAreClosed(t *testing.T) {
+	s := newStage(t)
+	wantResult(t, s.land(s.mount(t, canonical(t, authority(t, "first")))), node.Created, node.ExitOK)
+	if got := reach(t, s.destination); got != "administrators" {
+		t.Errorf("a new file is open to %s", got)
+	}
+	openToUsers(t, s.destination)
+	wantResult(t, s.land(s.mount(t, canonical(t, authority(t, "second")))), node.Replaced, node.ExitOK)
+	if got := reach(t, s.destination); got != "users" {
+		t.Errorf("a replaced file is open to %s, want users as before", got)
+	}
+}
+
+func TestADirectoryThatUsersCanWriteToIsReported(t *testing.T) {
+	s := newStage(t)
+	task := s.mount(t, canonical(t, authority(t, "first")))
+	if got := s.land(task); len(got.Warnings) > 0 {
+		t.Errorf("warnings about a closed directory: %q", got.Warnings)
+	}
+	openToUsers(t, filepath.Dir(s.destination))
+	for _, mode := range []node.Mode{node.Write, node.DryRun, node.Check} {
+		task.Mode = mode
+		got := s.land(task)
+		wantResult(t, got, node.Unchanged, node.ExitOK)
+		if len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], "ordinary users can write") {
+			t.Errorf("warnings %q", got.Warnings)
+		}
+	}
+}
+
+// intruder is a disk on which somebody else writes the destination right after each rename.
+type intruder struct {
+	node.OS
+	content []byte
+}
+
+func (d intruder) Replace(from, to string) error {
+	if err := d.OS.Replace(from, to); err != nil {
+		return err
+	}
+	return os.WriteFile(to, d.content, 0o600)
+}
+
+func TestASecondWriterIsNoticed(t *testing.T) {
+	s := newStage(t)
+	s.lander.Disk = intruder{content: canonical(t, authority(t, "theirs"))}
+	got := s.land(s.mount(t, canonical(t, authority(t, "ours"))))
+	wantResult(t, got, node.Failed, node.ExitReadBackDiffers)
+}
+
+// broken is a disk on which one operation fails.
+type broken struct {
+	node.OS
+	err error
+}
+
+func (d broken) Replace(string, string) error { return d.err }
+
+func TestAFailedReplacementIsClassifiedAndLeavesNoFile(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		err   error
+		code  node.ExitCode
+		waits bool
+	}{
+		{"held open", fmt.Errorf("rename: %w", node.ErrBusy), node.ExitDestinationBusy, true},
+		{"refused", fs.ErrPermission, node.ExitWriteFailed, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStage(t)
+			old := canonical(t, authority(t, "old"))
+			write(t, s.destination, old)
+			s.lander.Disk = broken{err: c.err}
+			wantResult(t, s.land(s.mount(t, canonical(t, authority(t, "new")))), node.Failed, c.code)
+			wantFile(t, s.destination, old)
+			wantAlone(t, s.destination)
+			if waited := s.slept > 0; waited != c.waits || s.slept > s.lander.Patience {
+				t.Errorf("slept %v", s.slept)
+			}
+		})
+	}
+}
