@@ -2,30 +2,8 @@ package node
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 )
-
-// Inspect implements [Disk].
-func (OS) Inspect(path string) (Entry, error) {
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Entry{Kind: Missing}, nil
-	}
-	if err != nil {
-		return Entry{}, err
-	}
-	entry := Entry{Kind: Other, ReadOnly: isReadOnly(info), Size: info.Size()}
-	switch {
-	case isLink(info):
-		entry.Kind = Link
-	case info.IsDir():
-		entry.Kind = Directory
-	case info.Mode().IsRegular():
-		entry.Kind = Regular
-	}
-	return entry, nil
-}
 
 // List implements [Disk].
 func (OS) List(directory string) ([]string, error) {

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"syscall"
@@ -20,11 +21,27 @@ const (
 	otherWrite     = 0o002
 )
 
-// isLink reports whether the entry leads elsewhere.
-func isLink(info fs.FileInfo) bool { return info.Mode()&fs.ModeSymlink != 0 }
-
-// isReadOnly reports whether nobody may write. A superuser could all the same; that an administrator said so is honoured.
-func isReadOnly(info fs.FileInfo) bool { return info.Mode().Perm()&anyWrite == 0 }
+// Inspect implements [Disk]. Read-only is a file that nobody may write: a superuser could all the same, and that an
+// administrator said so is honoured.
+func (OS) Inspect(path string) (Entry, error) {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Entry{Kind: Missing}, nil
+	}
+	if err != nil {
+		return Entry{}, err
+	}
+	entry := Entry{Kind: Other, ReadOnly: info.Mode().Perm()&anyWrite == 0, Size: info.Size()}
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		entry.Kind = Link
+	case info.IsDir():
+		entry.Kind = Directory
+	case info.Mode().IsRegular():
+		entry.Kind = Regular
+	}
+	return entry, nil
+}
 
 // ReadFile implements [Disk].
 func (OS) ReadFile(path string) ([]byte, error) { return os.ReadFile(path) }

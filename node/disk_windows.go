@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
@@ -26,22 +25,35 @@ const (
 	shareAll = windows.FILE_SHARE_READ | windows.FILE_SHARE_WRITE | windows.FILE_SHARE_DELETE
 )
 
-// isLink reports whether the entry is a reparse point of any kind: symbolic links and junctions lead elsewhere, and of
+// Inspect implements [Disk]. A reparse point of any kind is a link: symbolic links and junctions lead elsewhere, and of
 // the others (deduplicated, in a cloud) we cannot say what a replacement would do to them.
-func isLink(info fs.FileInfo) bool {
-	return attributes(info)&windows.FILE_ATTRIBUTE_REPARSE_POINT != 0
-}
-
-// isReadOnly reports whether the read-only attribute is set. On a directory it means nothing.
-func isReadOnly(info fs.FileInfo) bool {
-	return !info.IsDir() && attributes(info)&windows.FILE_ATTRIBUTE_READONLY != 0
-}
-
-func attributes(info fs.FileInfo) uint32 {
-	if data, ok := info.Sys().(*syscall.Win32FileAttributeData); ok {
-		return data.FileAttributes
+func (OS) Inspect(path string) (Entry, error) {
+	name, err := windows.UTF16PtrFromString(extended(path))
+	if err != nil {
+		return Entry{}, err
 	}
-	return 0
+	var data windows.Win32FileAttributeData
+	err = windows.GetFileAttributesEx(name, windows.GetFileExInfoStandard, (*byte)(unsafe.Pointer(&data)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Entry{Kind: Missing}, nil
+	}
+	if err != nil {
+		return Entry{}, busy(&fs.PathError{Op: "inspect", Path: path, Err: err})
+	}
+	entry := Entry{
+		Kind:     Regular,
+		ReadOnly: data.FileAttributes&windows.FILE_ATTRIBUTE_READONLY != 0,
+		Size:     int64(data.FileSizeHigh)<<32 | int64(data.FileSizeLow),
+	}
+	switch {
+	case data.FileAttributes&windows.FILE_ATTRIBUTE_REPARSE_POINT != 0:
+		entry.Kind = Link
+	case data.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY != 0:
+		entry.Kind = Directory
+	case data.FileAttributes&windows.FILE_ATTRIBUTE_DEVICE != 0:
+		entry.Kind = Other
+	}
+	return entry, nil
 }
 
 // open opens an existing file or directory. Reparse points are opened themselves, never followed.

@@ -120,9 +120,7 @@ func temporaryDirectory(t testing.TB) string {
 			return nil
 		})
 		for _, path := range slices.Backward(paths) {
-			if err := os.Remove(path); err != nil {
-				t.Error(err)
-			}
+			_ = os.Remove(path) // Wine cannot remove a link to a directory
 		}
 	})
 	return directory

@@ -29,11 +29,16 @@ func link(t *testing.T, target, path string) {
 	unix := func(path string) string {
 		return os.Getenv("WINEPREFIX") + "/drive_c" + strings.ReplaceAll(strings.TrimPrefix(path, "C:"), `\`, "/")
 	}
-	if _, err := os.StartProcess(`Z:\bin\ln`, []string{"ln", "-s", unix(target), unix(path)}, &os.ProcAttr{}); err != nil {
+	line, err := windows.UTF16PtrFromString(`Z:\bin\ln -s ` + unix(target) + " " + unix(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := windows.CreateProcess(nil, line, nil, nil, false, 0, nil, nil, &windows.StartupInfo{},
+		&windows.ProcessInformation{}); err != nil {
 		t.Fatal(err)
 	}
 	deadline := time.Now().Add(10 * time.Second)
-	for { // Wine does not wait for a program of the system below it
+	for {
 		if _, err := os.Lstat(path); err == nil {
 			return
 		} else if time.Now().After(deadline) {
