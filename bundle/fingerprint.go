@@ -1,9 +1,12 @@
 package bundle
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -39,6 +42,9 @@ func ParseFingerprint(s string) (Fingerprint, error) {
 	return f, nil
 }
 
+// AllowanceAnnotation is where an admin writes [Allowances] on the guarded ConfigMap.
+const AllowanceAnnotation = "kubelet-ca-courier/allow-drop"
+
 // Allowances names the certificates that break-glass permits to drop although they are still valid.
 type Allowances map[Fingerprint]struct{}
 
@@ -72,4 +78,20 @@ func shorten(s string) string {
 		return string(r[:most]) + "…"
 	}
 	return s
+}
+
+// Unknown returns the fingerprints that no certificate of the given bundles has, in a stable order. Break-glass that names
+// nothing is a slip of the pen, and acting on it would do nothing.
+func (a Allowances) Unknown(bundles ...[]byte) []Fingerprint {
+	if len(a) == 0 {
+		return nil
+	}
+	unknown := maps.Clone(a)
+	for _, text := range bundles {
+		b, _ := Parse(text)
+		for _, c := range b.Certificates {
+			delete(unknown, c.Fingerprint)
+		}
+	}
+	return slices.SortedFunc(maps.Keys(unknown), func(x, y Fingerprint) int { return bytes.Compare(x[:], y[:]) })
 }

@@ -1,0 +1,120 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"k8s.io/utils/clock"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
+)
+
+// The names of the certificate and its key, those of a Secret of type kubernetes.io/tls.
+const (
+	certificateFile = "tls.crt"
+	keyFile         = "tls.key"
+)
+
+// NewServer returns the server for the manager's options. It reloads its certificate when the files change, accepts
+// TLS 1.2 and later, refuses bodies beyond 7 MiB (twice the largest object with room to spare, controller-runtime's
+// limit), and lets running reviews end before it stops.
+func NewServer(opts Options) ctrlwebhook.Server {
+	return ctrlwebhook.NewServer(ctrlwebhook.Options{
+		Host:     opts.Host,
+		Port:     opts.Port,
+		CertDir:  opts.CertDir,
+		CertName: certificateFile,
+		KeyName:  keyFile,
+		TLSOpts:  []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS12 }},
+	})
+}
+
+// dialTimeout bounds one look at the server; a probe has little time.
+const dialTimeout = 2 * time.Second
+
+// served looks at what the server serves.
+type served struct {
+	address     string // to dial
+	certificate string // file with the certificate that should be served
+	clock       clock.PassiveClock
+	metrics     *metrics
+}
+
+// newServed returns the look at the server that opts describe.
+func newServed(opts Options, m *metrics) *served {
+	port := opts.Port
+	if port == 0 {
+		port = ctrlwebhook.DefaultPort
+	}
+	return &served{
+		address:     net.JoinHostPort(opts.Host, strconv.Itoa(port)),
+		certificate: filepath.Join(opts.CertDir, certificateFile),
+		clock:       opts.Clock,
+		metrics:     m,
+	}
+}
+
+// check is a readiness check (sigs.k8s.io/controller-runtime/pkg/healthz). It fails when the server does not answer, when
+// the certificate that it serves is out of its time, and when that is not the one on disk. A Ready replica with a wrong
+// certificate would have every write of the guarded ConfigMap refused.
+func (s *served) check(request *http.Request) error {
+	leaf, err := s.leaf(request.Context())
+	if err != nil {
+		return err
+	}
+	s.metrics.expiry.Set(float64(leaf.NotAfter.Unix()))
+	now := s.clock.Now()
+	if now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
+		return fmt.Errorf("the certificate that the webhook serves is valid from %s to %s only",
+			leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	onDisk, err := firstCertificate(s.certificate)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(onDisk, leaf.Raw) {
+		return fmt.Errorf("the certificate that the webhook serves is not the one in %s", s.certificate)
+	}
+	return nil
+}
+
+// leaf asks the server for its certificate.
+func (s *served) leaf(ctx context.Context) (*x509.Certificate, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	// The certificate is what is looked at here, not what is trusted.
+	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}} //nolint:gosec // see above
+	conn, err := dialer.DialContext(ctx, "tcp", s.address)
+	if err != nil {
+		return nil, fmt.Errorf("the webhook does not answer: %w", err)
+	}
+	defer func() { _ = conn.Close() }() // nothing was written
+	secured, ok := conn.(*tls.Conn)
+	if !ok || len(secured.ConnectionState().PeerCertificates) == 0 {
+		return nil, errors.New("the webhook serves no certificate")
+	}
+	return secured.ConnectionState().PeerCertificates[0], nil
+}
+
+// firstCertificate returns the DER of the first certificate in a PEM file.
+func firstCertificate(name string) ([]byte, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("reading the webhook's certificate: %w", err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, fmt.Errorf("no certificate in %s", name)
+	}
+	return block.Bytes, nil
+}
