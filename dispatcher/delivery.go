@@ -1,0 +1,271 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// podPoll is how often a node is looked at whose pod of a deleted Job is still ending; pods are not watched.
+const podPoll = 3 * time.Second
+
+// Delivery gives one node its one Job.
+type Delivery struct {
+	// Client reads nodes and Jobs from caches, and writes.
+	Client client.Client
+	// Reader reads from the API server.
+	Reader client.Reader
+	// Namespace is where the Jobs are.
+	Namespace string
+	// Clock tells the time.
+	Clock clock.PassiveClock
+	// Report tells people.
+	Report *Report
+	// Enqueue has nodes reconciled soon.
+	Enqueue func(nodes ...string)
+
+	round  atomic.Pointer[round]
+	memory memory
+}
+
+// round is the delivery of one target. A new target gets a new round: a worker that still holds the old one cannot
+// disturb the new one's counts.
+type round struct {
+	Target
+	pace *Pace
+	// key tells rounds apart.
+	key string
+	// history says that another bundle was delivered before, which a pod without a Job might still be writing.
+	history bool
+	// finished says that the end of the round was told, or that there was nothing to do from the start.
+	finished atomic.Bool
+	// failures counts the nodes whose failure was told one by one.
+	failures atomic.Int32
+}
+
+// Begin starts the delivery of a target, unless it is the one already under way, and reports whether it did. It looks at
+// all nodes once; after that only events count.
+func (d *Delivery) Begin(ctx context.Context, t Target, history bool) (begun bool, err error) {
+	key := digest(t.Template, t.Settings, history)
+	if before := d.round.Load(); before != nil && before.key == key {
+		return false, nil
+	}
+	nodes, jobs := &corev1.NodeList{}, &batchv1.JobList{}
+	if err := d.Client.List(ctx, nodes); err != nil {
+		return false, fmt.Errorf("list nodes: %w", err)
+	}
+	if err := d.Client.List(ctx, jobs, client.InNamespace(d.Namespace)); err != nil {
+		return false, fmt.Errorf("list Jobs: %w", err)
+	}
+	decisions := Survey(t, nodes.Items, jobs.Items, d.Clock.Now())
+	names, nodeStates := make([]string, 0, len(decisions)), make(map[string]State, len(decisions))
+	for _, status := range decisions {
+		names = append(names, status.Node.Name)
+		nodeStates[status.Node.Name] = status.Decision.State
+	}
+	r := &round{Target: t, pace: NewPace(t.Settings, nodeStates), key: key, history: history}
+	r.finished.Store(r.pace.Active() == 0)
+	d.round.Store(r)
+	d.Enqueue(names...)
+	return true, nil
+}
+
+// Counts returns the number of nodes in each state.
+func (d *Delivery) Counts() map[State]int {
+	counts := map[State]int{}
+	r := d.round.Load()
+	for _, state := range states {
+		counts[state] = 0
+		if r != nil {
+			counts[state] = r.pace.Count(state)
+		}
+	}
+	return counts
+}
+
+// Reconcile looks at one node and does what it needs.
+func (d *Delivery) Reconcile(ctx context.Context, name string) (reconcile.Result, error) {
+	r := d.round.Load()
+	if r == nil {
+		return reconcile.Result{}, nil
+	}
+	object := &corev1.Node{}
+	err := d.Client.Get(ctx, client.ObjectKey{Name: name}, object)
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("read the node: %w", err)
+	}
+	n := ReadNode(object)
+	if err != nil || !served(r.Settings, object) {
+		d.memory.forget(name)
+		d.Enqueue(r.pace.Forget(name)...)
+		return reconcile.Result{}, nil
+	}
+	record, err := d.record(ctx, name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	decision := Decide(r.Target, n, record, d.Clock.Now())
+	if decision.Paced && !r.pace.Admit(name, decision.Attempt) {
+		return reconcile.Result{}, nil // its turn comes
+	}
+	outcome, err := d.act(ctx, r, n, record, decision)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	before, turn := r.pace.Set(name, outcome.state)
+	d.Enqueue(turn...)
+	d.tell(ctx, r, n, record, before, outcome)
+	return reconcile.Result{RequeueAfter: outcome.after}, nil
+}
+
+// served reports whether the settings cover the node, and whether it is there to stay.
+func served(s Settings, n *corev1.Node) bool {
+	return n.DeletionTimestamp == nil && s.Selector().Matches(ReadNode(n).Labels)
+}
+
+// record returns the Job of the node's name, if any.
+func (d *Delivery) record(ctx context.Context, name string) (*Record, error) {
+	job := &batchv1.Job{}
+	err := d.Client.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: NodeKey(name)}, job)
+	if apierrors.IsNotFound(err) {
+		return d.memory.record(name, nil, d.Clock.Now()), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the Job: %w", err)
+	}
+	record := ReadRecord(job)
+	return d.memory.record(name, &record, d.Clock.Now()), nil
+}
+
+// outcome is where a node stands after the writes.
+type outcome struct {
+	state State
+	after time.Duration
+	// refusal is why the API server would not have the Job.
+	refusal error
+}
+
+// act writes what was decided.
+func (d *Delivery) act(ctx context.Context, r *round, n Node, record *Record, decision Decision) (outcome, error) {
+	switch decision.Action {
+	case Remove:
+		return d.remove(ctx, r, record, decision)
+	case Replace:
+		if err := d.delete(ctx, record, metav1.DeletePropagationBackground); err != nil {
+			return outcome{}, err
+		}
+		d.memory.deleted(record.NodeName, record.UID)
+		return d.create(ctx, r, n, attempt(record, decision))
+	case Create:
+		if running, err := d.stray(ctx, r, n); running || err != nil {
+			return outcome{state: Removing, after: podPoll}, err
+		}
+		next := attempt(nil, decision)
+		if carried, ok := d.memory.carried(n.Name, r.Template); ok {
+			next = carried
+		}
+		return d.create(ctx, r, n, next)
+	default:
+		return outcome{state: decision.State, after: decision.After}, nil
+	}
+}
+
+// attempt is the next one after the given record.
+func attempt(record *Record, decision Decision) Attempt {
+	a := Attempt{Number: decision.Attempt, Cause: decision.Cause}
+	if decision.Cause == CauseRetry {
+		a.LastFailure = record.Failure()
+	}
+	return a
+}
+
+// remove deletes a Job whose pod may still run. In the foreground: the Job's name is free only when its pod is gone.
+func (d *Delivery) remove(ctx context.Context, r *round, record *Record, decision Decision) (outcome, error) {
+	if err := d.delete(ctx, record, metav1.DeletePropagationForeground); err != nil {
+		return outcome{}, err
+	}
+	next := attempt(record, decision)
+	next.Number = max(next.Number, 1)
+	d.memory.carry(record.NodeName, r.Template, next)
+	return outcome{state: Removing, after: trust}, nil
+}
+
+// delete deletes exactly the Job that was looked at.
+func (d *Delivery) delete(ctx context.Context, record *Record, how metav1.DeletionPropagation) error {
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: record.Name}}
+	err := d.Client.Delete(ctx, job, client.Preconditions{UID: &record.UID}, client.PropagationPolicy(how))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete Job %s: %w", record.Name, err)
+	}
+	return nil
+}
+
+// stray reports whether a pod for the node still runs although its Job is gone: someone deleted the Job, and not its pod
+// with it. The question is asked only where the answer matters and the Job's record cannot give it.
+func (d *Delivery) stray(ctx context.Context, r *round, n Node) (bool, error) {
+	if !r.history {
+		return false, nil
+	}
+	pods := &corev1.PodList{}
+	err := d.Reader.List(ctx, pods, client.InNamespace(d.Namespace), client.MatchingLabels{LabelNode: NodeKey(n.Name)})
+	if err != nil {
+		return false, fmt.Errorf("list the node's pods: %w", err)
+	}
+	for _, pod := range pods.Items {
+		if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// create makes the Job. A name that is taken means that this, or another, dispatcher made it already: that Job is looked
+// at as if it had been there from the start.
+func (d *Delivery) create(ctx context.Context, r *round, n Node, a Attempt) (outcome, error) {
+	job := r.Job(n, a)
+	err := d.Client.Create(ctx, job)
+	switch {
+	case err == nil:
+		d.memory.created(n.Name, ReadRecord(job), d.Clock.Now())
+		d.Report.created(a.Cause)
+		return outcome{state: InFlight, after: patience}, nil
+	case apierrors.IsAlreadyExists(err):
+		return d.adopt(ctx, r, n)
+	case refused(err):
+		times := d.memory.refused(n.Name)
+		return outcome{state: Blocked, after: retryAfter(n.Name, times, nil), refusal: err}, nil
+	default:
+		return outcome{}, fmt.Errorf("create Job %s: %w", job.Name, err)
+	}
+}
+
+// adopt decides again, on the Job that has the name. It writes nothing: what is to be done comes with the next look.
+func (d *Delivery) adopt(ctx context.Context, r *round, n Node) (outcome, error) {
+	job := &batchv1.Job{}
+	key := client.ObjectKey{Namespace: d.Namespace, Name: NodeKey(n.Name)}
+	if err := d.Reader.Get(ctx, key, job); err != nil {
+		return outcome{}, fmt.Errorf("read the Job that exists already: %w", err)
+	}
+	record := ReadRecord(job)
+	d.memory.created(n.Name, record, d.Clock.Now())
+	decision := Decide(r.Target, n, &record, d.Clock.Now())
+	if decision.Action != Nothing {
+		decision.After = time.Millisecond
+	}
+	return outcome{state: decision.State, after: decision.After}, nil
+}
+
+// refused reports whether the API server will not have the Job, now or for long: a quota, a limit, a policy, a missing
+// namespace. Asking again at once would only add load.
+func refused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err)
+}

@@ -1,0 +1,140 @@
+package dispatcher
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"kubelet-ca-courier/bundle"
+	"kubelet-ca-courier/node"
+)
+
+// Metrics are the dispatcher's. No label ever holds the name of an object.
+type Metrics struct {
+	created     *prometheus.CounterVec
+	ends        *prometheus.CounterVec
+	seconds     prometheus.Histogram
+	held        *prometheus.GaugeVec
+	expiry      prometheus.Gauge
+	faulty      prometheus.Gauge
+	configTotal prometheus.Counter
+	breakGlass  prometheus.Counter
+	lastFault   string
+}
+
+// NewMetrics makes the metrics and registers them, and one that counts the nodes in each state whenever it is asked.
+func NewMetrics(registry prometheus.Registerer, counts func() map[State]int) (*Metrics, error) {
+	m := &Metrics{
+		created: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "courier_jobs_created_total", Help: "Jobs created, by the cause for which a node got one.",
+		}, []string{"cause"}),
+		ends: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "courier_jobs_ended_total", Help: "Jobs that ended, by the landing's exit code, or none if it reported none.",
+		}, []string{"exit_code"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "courier_delivery_seconds",
+			Help:    "Time from the acceptance of a bundle, or the birth of a younger node, to its delivery to the node.",
+			Buckets: []float64{1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 6 * 3600, 36 * 3600},
+		}),
+		held: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "courier_holds", Help: "Reasons for which something is not delivered, by their code.",
+		}, []string{"code"}),
+		expiry: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "courier_delivered_soonest_expiry_timestamp_seconds",
+			Help: "When the first CA of the bundle that is being delivered expires.",
+		}),
+		faulty: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "courier_config_invalid", Help: "1 while the configuration as it stands cannot be used.",
+		}),
+		configTotal: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "courier_config_errors_total", Help: "Configurations that could not be used.",
+		}),
+		breakGlass: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "courier_break_glass_total", Help: "Still valid CAs that were let go by the break-glass annotation.",
+		}),
+	}
+	for _, collector := range []prometheus.Collector{
+		m.created, m.ends, m.seconds, m.held, m.expiry, m.faulty, m.configTotal, m.breakGlass, &nodeCollector{counts: counts},
+	} {
+		if err := registry.Register(collector); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// configFault counts a fault when it is a new one.
+func (m *Metrics) configFault(fault error) {
+	text := ""
+	if fault != nil {
+		text = fault.Error()
+		m.faulty.Set(1)
+	} else {
+		m.faulty.Set(0)
+	}
+	if text != "" && text != m.lastFault {
+		m.configTotal.Inc()
+	}
+	m.lastFault = text
+}
+
+func (m *Metrics) setHolds(holds []Hold) {
+	m.held.Reset()
+	for _, hold := range holds {
+		m.held.WithLabelValues(string(hold.Code)).Inc()
+	}
+}
+
+// delivering notes what is delivered from now on.
+func (m *Metrics) delivering(s Snapshot) {
+	parsed, _ := bundle.Parse(s.PEM)
+	var soonest time.Time
+	for _, certificate := range parsed.Certificates {
+		if end := certificate.X509.NotAfter; soonest.IsZero() || end.Before(soonest) {
+			soonest = end
+		}
+	}
+	m.expiry.Set(float64(soonest.Unix()))
+}
+
+// ended counts the end of a Job.
+func (m *Metrics) ended(record *Record) {
+	code := "none"
+	if record.Exit != nil {
+		code = strconv.Itoa(int(*record.Exit))
+	}
+	m.ends.WithLabelValues(code).Inc()
+}
+
+// delivered measures a delivery that brought something new; a second look or a reboot does not.
+func (m *Metrics) delivered(s Snapshot, n Node, record *Record) {
+	if record.Cause == CauseLook || record.Cause == CauseReboot || record.Exit == nil || *record.Exit != node.ExitOK {
+		return
+	}
+	since := s.Accepted
+	if n.Created.After(since) {
+		since = n.Created
+	}
+	m.seconds.Observe(max(0, record.Finished.Sub(since).Seconds()))
+}
+
+// nodeCollector counts nodes when it is asked.
+type nodeCollector struct {
+	counts func() map[State]int
+}
+
+// nodesDesc describes the number of nodes.
+func nodesDesc() *prometheus.Desc {
+	return prometheus.NewDesc("courier_nodes", "Windows nodes that are served, by where they stand.", []string{"state"}, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (*nodeCollector) Describe(out chan<- *prometheus.Desc) { out <- nodesDesc() }
+
+// Collect implements prometheus.Collector.
+func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
+	for state, count := range c.counts() {
+		out <- prometheus.MustNewConstMetric(nodesDesc(), prometheus.GaugeValue, float64(count), string(state))
+	}
+}

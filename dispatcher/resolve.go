@@ -1,0 +1,68 @@
+package dispatcher
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"kubelet-ca-courier/bundle"
+)
+
+// Resolution says what is to be delivered, what has to be written first, and what is held.
+type Resolution struct {
+	// Candidate is what the sources say.
+	Candidate Candidate
+	// Current is what nodes get as long as nothing is accepted; nil before the first delivery.
+	Current *Snapshot
+	// Next is the snapshot to write: a new one, an old one that comes back, or the current one with its record of
+	// sources brought up to date. Nil when everything is as it should be.
+	Next *Snapshot
+	// Holds says why something is not delivered as its source has it.
+	Holds []Hold
+	// Warnings are those of the gate about Next.
+	Warnings []bundle.Finding
+}
+
+// Deliver returns what nodes should hold once Next is written; nil when nothing was ever accepted.
+func (r Resolution) Deliver() *Snapshot {
+	if r.Next != nil {
+		return r.Next
+	}
+	return r.Current
+}
+
+// Resolve compares the sources with the snapshots. The clock only ever tells whether a change may be delivered; without a
+// change in the sources, time passes without consequence.
+func Resolve(s Settings, contents map[Ref]Content, snapshots []Snapshot, now time.Time) Resolution {
+	current := Current(snapshots)
+	candidate := Assemble(s, contents, current, now)
+	r := Resolution{Candidate: candidate, Current: current, Holds: candidate.Holds}
+	switch {
+	case candidate.PEM == nil:
+	case current != nil && current.Hash == candidate.Hash:
+		if !maps.EqualFunc(current.Contributions, candidate.Contributions, slices.Equal) {
+			next := *current
+			next.Contributions = candidate.Contributions
+			r.Next = &next
+		}
+	default:
+		verdict := Judge(candidate, current, now)
+		if !verdict.Allowed {
+			r.Holds = append(r.Holds, holdsOf(Ref{}, verdict)...)
+			return r
+		}
+		r.Warnings = verdict.Warnings
+		r.Next = &Snapshot{
+			Name:          snapshotName(candidate.Hash),
+			Hash:          candidate.Hash,
+			PEM:           candidate.PEM,
+			Sequence:      1,
+			Accepted:      now,
+			Contributions: candidate.Contributions,
+		}
+		if current != nil {
+			r.Next.Sequence = current.Sequence + 1
+		}
+	}
+	return r
+}

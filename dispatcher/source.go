@@ -1,0 +1,166 @@
+package dispatcher
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubelet-ca-courier/bundle"
+)
+
+// Codes of holds that are not the gate's own.
+const (
+	// SourceMissing says that the ConfigMap or its key is not there.
+	SourceMissing bundle.Code = "SourceMissing"
+	// SourceUnreadable says that the API server would not hand the ConfigMap out.
+	SourceUnreadable bundle.Code = "SourceUnreadable"
+)
+
+// Content is what was found at one source.
+type Content struct {
+	// Data is the bundle as it stands there; nil when there is none.
+	Data []byte
+	// AllowDrop is the break-glass annotation; it counts on the guarded ConfigMap alone.
+	AllowDrop string
+	// UID is the ConfigMap's, for events about it.
+	UID types.UID
+	// Err says why it may not be read.
+	Err error
+}
+
+// readContent turns the answer of a read into content. The key may be in either of a ConfigMap's maps: a kubelet lays
+// both out in the same way.
+func readContent(ref Ref, cm *corev1.ConfigMap, err error) Content {
+	if apierrors.IsNotFound(err) {
+		return Content{}
+	}
+	if err != nil {
+		return Content{Err: err}
+	}
+	c := Content{AllowDrop: cm.Annotations[AnnotationAllowDrop], UID: cm.UID}
+	if text, ok := cm.Data[ref.Key]; ok {
+		c.Data = []byte(text)
+	} else if data, ok := cm.BinaryData[ref.Key]; ok {
+		c.Data = data
+	}
+	return c
+}
+
+// Hold says why something is not delivered as its source has it.
+type Hold struct {
+	// Source is the one at fault; the zero value stands for the union of all.
+	Source Ref
+	// Code is stable and machine-readable.
+	Code bundle.Code
+	// Message is for people. It never holds any content of a bundle.
+	Message string
+}
+
+// String returns the hold in one line.
+func (h Hold) String() string {
+	if h.Source == (Ref{}) {
+		return fmt.Sprintf("%s: %s", h.Code, h.Message)
+	}
+	return fmt.Sprintf("%s: %s: %s", h.Source, h.Code, h.Message)
+}
+
+// Candidate is what the sources together say that nodes should hold.
+type Candidate struct {
+	// PEM is the canonical union; empty when nothing can be delivered yet.
+	PEM []byte
+	// Hash is the hexadecimal SHA-256 of PEM.
+	Hash string
+	// Contributions says what came from where.
+	Contributions Contributions
+	// Allow is what the break-glass annotation lets go.
+	Allow bundle.Allowances
+	// Holds are the faults of single sources, for which their last good content stands in.
+	Holds []Hold
+}
+
+// Assemble makes one candidate of all sources. One rule for all: a source that is missing, malformed, or denied by the
+// gate contributes what it contributed before; so no source can block another or take anything away by going bad.
+// Only two things yield no candidate at all: the guarded ConfigMap, or a required source, that never contributed.
+func Assemble(s Settings, contents map[Ref]Content, current *Snapshot, now time.Time) Candidate {
+	c := Candidate{Contributions: Contributions{}}
+	allow, err := bundle.ParseAllowances(contents[s.Guarded].AllowDrop)
+	if err != nil {
+		c.Holds = append(c.Holds, Hold{s.Guarded, "BadAllowance", err.Error()})
+	}
+	c.Allow = allow
+	complete := true
+	var parts []*bundle.Bundle
+	for _, source := range append([]Source{{Ref: s.Guarded, Required: true}}, s.ExtraSources...) {
+		before := current.contributed(source.Ref)
+		part, holds := review(source, contents[source.Ref], before, allow, now)
+		c.Holds = append(c.Holds, holds...)
+		if part == nil {
+			complete = complete && !source.Required
+			continue
+		}
+		parts = append(parts, part)
+		c.Contributions[source.String()] = fingerprints(part)
+	}
+	if complete {
+		union := bundle.Merge(parts...)
+		c.PEM, c.Hash = union.Canonical(), union.Hash()
+	}
+	return c
+}
+
+// review returns what a source contributes, and why that is not what it holds.
+func review(source Source, content Content, before *bundle.Bundle, allow bundle.Allowances, now time.Time) (*bundle.Bundle, []Hold) {
+	switch {
+	case content.Err != nil:
+		return before, []Hold{{source.Ref, SourceUnreadable, content.Err.Error()}}
+	case content.Data == nil && before == nil && !source.Required:
+		return nil, nil
+	case content.Data == nil:
+		return before, []Hold{{source.Ref, SourceMissing, "the ConfigMap or its key is not there"}}
+	}
+	parsed, findings := bundle.Parse(content.Data)
+	if len(findings) == 0 && before != nil && bundle.SameSet(before, parsed) {
+		return before, nil
+	}
+	var old []byte
+	if before != nil {
+		old = before.Canonical()
+	}
+	verdict := bundle.Review(old, content.Data, now, allow)
+	if verdict.Allowed {
+		return parsed, nil
+	}
+	return before, holdsOf(source.Ref, verdict)
+}
+
+// Judge puts the candidate through the same gate that admission has, against what was delivered last. What admission let
+// through while the webhook was away stops here.
+func Judge(c Candidate, current *Snapshot, now time.Time) bundle.Verdict {
+	var old []byte
+	if current != nil {
+		old = current.PEM
+	}
+	return bundle.Review(old, c.PEM, now, c.Allow)
+}
+
+func holdsOf(ref Ref, verdict bundle.Verdict) []Hold {
+	var holds []Hold
+	for _, finding := range verdict.Reasons {
+		holds = append(holds, Hold{ref, finding.Code, finding.Message})
+	}
+	return holds
+}
+
+// fingerprints returns the sorted fingerprints of a bundle.
+func fingerprints(b *bundle.Bundle) []string {
+	var all []string
+	for _, certificate := range b.Certificates {
+		all = append(all, certificate.Fingerprint.String())
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
