@@ -3,6 +3,9 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
+# The flags with which the control plane is built, so that what both have in common is compiled once.
+export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:+$GOFLAGS }-trimpath"
+
 COURIER_LEFT_OUT=$(mktemp)
 export COURIER_LEFT_OUT
 trap 'rm -f "$COURIER_LEFT_OUT"' EXIT

@@ -41,9 +41,9 @@ func Open(ctx context.Context, dir string, progress io.Writer) (*Lab, error) {
 		return nil, fmt.Errorf("no place for the local cluster's program: %w", err)
 	}
 	l := &Lab{Dir: dir, Root: root, program: filepath.Join(cache, "kubelet-ca-courier", "cluster"), progress: progress}
-	build := exec.CommandContext(ctx, "go", "build", "-o", l.program, ".")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", l.program, ".")
 	build.Dir = filepath.Join(root, "hack", "cluster")
-	build.Env = append(os.Environ(), "GOWORK=off")
+	build.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0") // the control plane's flags: nothing is compiled twice
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the local cluster's program: %w\n%s", err, out)
 	}
