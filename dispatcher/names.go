@@ -68,9 +68,6 @@ const (
 // annotationPrefix is common to all annotations and labels of courier.
 const annotationPrefix = "kubelet-ca-courier/"
 
-// AnnotationAllowDrop is set by an admin on the guarded ConfigMap. It names the still valid CAs that may go.
-const AnnotationAllowDrop = "kubelet-ca-courier/allow-drop"
-
 // digestLength is how many hexadecimal digits of a node name's hash go into a key: 40 bits, so that 5,000 shortened names
 // collide with a probability of about one in a hundred thousand; and if they do, the annotation tells them apart.
 const digestLength = 10

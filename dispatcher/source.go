@@ -41,7 +41,7 @@ func readContent(ref Ref, cm *corev1.ConfigMap, err error) Content {
 	if err != nil {
 		return Content{Err: err}
 	}
-	c := Content{AllowDrop: cm.Annotations[AnnotationAllowDrop], UID: cm.UID}
+	c := Content{AllowDrop: cm.Annotations[bundle.AllowanceAnnotation], UID: cm.UID}
 	if text, ok := cm.Data[ref.Key]; ok {
 		c.Data = []byte(text)
 	} else if data, ok := cm.BinaryData[ref.Key]; ok {
@@ -89,7 +89,7 @@ func Assemble(s Settings, contents map[Ref]Content, current *Snapshot, now time.
 	c := Candidate{Contributions: Contributions{}}
 	allow, err := bundle.ParseAllowances(contents[s.Guarded].AllowDrop)
 	if err != nil {
-		c.Holds = append(c.Holds, Hold{s.Guarded, "BadAllowance", err.Error()})
+		c.Holds = append(c.Holds, Hold{s.Guarded, bundle.BadAllowance, err.Error()})
 	}
 	c.Allow = allow
 	complete := true

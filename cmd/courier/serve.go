@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"kubelet-ca-courier/dispatcher"
+	"kubelet-ca-courier/webhook"
+)
+
+// leaseName is the name of the lease that the leader holds, in the configuration's namespace.
+const leaseName = "courier"
+
+// reachTimeout is how long the API server may take to answer when courier starts.
+const reachTimeout = 15 * time.Second
+
+// serve runs webhook and dispatcher until ctx ends.
+func serve(ctx context.Context, o *options, stderr io.Writer) error {
+	logger := newLogger(o, stderr)
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger)
+	config, err := connect(o)
+	if err != nil {
+		return err
+	}
+	if err := certificatesIn(o.certDir); err != nil {
+		return err
+	}
+	gate := webhook.Options{Host: o.bindAddress, Port: o.webhookPort, CertDir: o.certDir}
+	mgr, err := newManager(config, o, gate)
+	if err != nil {
+		return err
+	}
+	settings, err := dispatcher.SetupWithManager(mgr, o.where())
+	if err != nil {
+		return fmt.Errorf("set up the dispatcher: %w", err)
+	}
+	gate.Guarded = func() webhook.Ref { return guarded(settings) }
+	if err := mgr.AddReadyzCheck("configuration", configured(settings)); err != nil {
+		return fmt.Errorf("add the readiness check of the configuration: %w", err)
+	}
+	if err := webhook.SetupWithManager(mgr, gate); err != nil {
+		return fmt.Errorf("set up the webhook: %w", err)
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("stopped: %w", err)
+	}
+	return nil
+}
+
+// newManager makes the manager. Its webhook server starts before its caches and before it tries to lead
+// (sigs.k8s.io/controller-runtime/pkg/manager, Start), so that no review ever waits for either.
+func newManager(config *rest.Config, o *options, gate webhook.Options) (ctrl.Manager, error) {
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("register types: %w", err)
+	}
+	where := o.where()
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme:                        scheme,
+		Cache:                         dispatcher.CacheOptions(where.Jobs),
+		WebhookServer:                 webhook.NewServer(gate),
+		Metrics:                       metricsserver.Options{BindAddress: o.address(o.metricsPort)},
+		HealthProbeBindAddress:        o.address(o.healthPort),
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              leaseName,
+		LeaderElectionNamespace:       where.Config.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the manager: %w", err)
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("add the health check: %w", err)
+	}
+	return mgr, nil
+}
+
+// guarded is what the gate guards by the configuration that applies; nothing as long as there is none.
+func guarded(settings *dispatcher.ConfigStore) webhook.Ref {
+	config, _ := settings.Config()
+	return webhook.Ref{Namespace: config.Guarded.Namespace, Name: config.Guarded.Name, Key: config.Guarded.Key}
+}
+
+// configured keeps a replica from being Ready while it does not know what it guards: it would let everything through.
+func configured(settings *dispatcher.ConfigStore) healthz.Checker {
+	return func(*http.Request) error {
+		if _, ok := settings.Config(); ok {
+			return nil
+		}
+		if _, fault := settings.Fault(); fault != nil {
+			return fmt.Errorf("the configuration cannot be used: %w", fault)
+		}
+		return errors.New("the configuration was not read yet")
+	}
+}
+
+// connect finds the API server and makes sure that it answers. There is no limit on the rate of requests on this side:
+// API Priority and Fairness protects the server.
+func connect(o *options) (*rest.Config, error) {
+	config, err := restConfig(o.kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	config.UserAgent = "kubelet-ca-courier"
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	probe := rest.CopyConfig(config)
+	probe.Timeout = reachTimeout
+	client, err := discovery.NewDiscoveryClientForConfig(probe)
+	if err != nil {
+		return nil, hinted{fmt.Errorf("use the kubeconfig: %w", err), "check the certificates and the server in it"}
+	}
+	if _, err := client.ServerVersion(); err != nil {
+		return nil, hinted{fmt.Errorf("the API server at %s does not answer: %w", config.Host, err),
+			"check the server's address, the network policy, and the credentials"}
+	}
+	return config, nil
+}
+
+// restConfig reads the kubeconfig, or the pod's service account where none is given.
+func restConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, hinted{fmt.Errorf("find the API server: %w", err), "outside of a cluster, give --kubeconfig"}
+		}
+		return config, nil
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, hinted{fmt.Errorf("read the kubeconfig %s: %w", kubeconfig, err), "kubectl config view shows what is in it"}
+	}
+	return config, nil
+}
+
+// certificatesIn says early and clearly that the webhook could not serve.
+func certificatesIn(dir string) error {
+	for _, name := range []string{"tls.crt", "tls.key"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return hinted{fmt.Errorf("read the webhook's certificate: %w", err),
+				"--cert-dir is where the Secret courier-webhook-tls is mounted"}
+		}
+	}
+	return nil
+}
+
+// newLogger writes structured lines. Errors carry no stack trace: they say what was being done instead.
+func newLogger(o *options, w io.Writer) logr.Logger {
+	options := &slog.HandlerOptions{Level: slog.Level(-o.verbosity)}
+	if o.logFormat == "json" {
+		return logr.FromSlogHandler(slog.NewJSONHandler(w, options))
+	}
+	return logr.FromSlogHandler(slog.NewTextHandler(w, options))
+}
