@@ -83,9 +83,20 @@ func validAt(c *x509.Certificate, t time.Time) bool {
 	return !t.Before(c.NotBefore) && !t.After(c.NotAfter)
 }
 
-// Usable says whether a kubelet whose clock shows now would accept a client certificate that this CA issued.
-func (c Certificate) Usable(now time.Time) bool {
-	return validAt(c.X509, now) && len(defects(c.X509)) == 0
+// Unusable says why a kubelet whose clock shows now would refuse a client certificate that this CA issued: for defects, or
+// because it is Expired or NotYetValid. It is empty where the kubelet would accept it.
+func (c Certificate) Unusable(now time.Time) []Code {
+	var why []Code
+	for _, d := range defects(c.X509) {
+		why = append(why, d.code)
+	}
+	switch {
+	case now.Before(c.X509.NotBefore):
+		why = append(why, NotYetValid)
+	case now.After(c.X509.NotAfter):
+		why = append(why, Expired)
+	}
+	return why
 }
 
 // weakSignature says whether the certificate's own signature uses a broken hash. Nobody verifies the signature of a

@@ -3,6 +3,7 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
@@ -31,18 +32,18 @@ var _ admission.Validator[*corev1.ConfigMap] = &gate{}
 
 // ValidateCreate judges a new ConfigMap.
 func (g *gate) ValidateCreate(ctx context.Context, created *corev1.ConfigMap) (admission.Warnings, error) {
-	return g.answer(ctx, created, func(ref Ref) judgement { return judge(ref, nil, created, g.clock) })
+	return g.answer(ctx, created, func(key string) judgement { return judge(key, nil, created, g.clock.Now()) })
 }
 
 // ValidateUpdate judges a change, by whatever verb: put, any patch, server-side apply.
 func (g *gate) ValidateUpdate(ctx context.Context, old, changed *corev1.ConfigMap) (admission.Warnings, error) {
-	return g.answer(ctx, changed, func(ref Ref) judgement { return judge(ref, old, changed, g.clock) })
+	return g.answer(ctx, changed, func(key string) judgement { return judge(key, old, changed, g.clock.Now()) })
 }
 
 // ValidateDelete judges a deletion, single or of a collection. Only the namespace controller may delete: the namespace is
 // on its way out already, and refusing would leave it half gone.
 func (g *gate) ValidateDelete(ctx context.Context, old *corev1.ConfigMap) (admission.Warnings, error) {
-	return g.answer(ctx, old, func(Ref) judgement {
+	return g.answer(ctx, old, func(string) judgement {
 		request, err := admission.RequestFromContext(ctx)
 		if err == nil && writerOf(request.UserInfo.Username) == writerNamespaceController {
 			return judgement{verdict: bundle.Verdict{Allowed: true}}
@@ -53,7 +54,7 @@ func (g *gate) ValidateDelete(ctx context.Context, old *corev1.ConfigMap) (admis
 
 // answer judges the object if it is the guarded one, counts the verdict, and puts it into the form of an admission
 // response.
-func (g *gate) answer(ctx context.Context, object *corev1.ConfigMap, judge func(Ref) judgement) (admission.Warnings, error) {
+func (g *gate) answer(ctx context.Context, object *corev1.ConfigMap, judge func(key string) judgement) (admission.Warnings, error) {
 	request, err := admission.RequestFromContext(ctx)
 	if err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func (g *gate) answer(ctx context.Context, object *corev1.ConfigMap, judge func(
 		g.metrics.unrelated(request)
 		return nil, nil
 	}
-	j := judge(ref)
+	j := judge(ref.Key)
 	g.metrics.reviewed(request, j.verdict)
 	if j.verdict.Allowed {
 		return warnings(j.verdict), nil
@@ -79,17 +80,22 @@ type judgement struct {
 	bundleField string
 }
 
-// judge judges the change from old, which is nil on creation, to changed.
-func judge(ref Ref, old, changed *corev1.ConfigMap, now clock.PassiveClock) judgement {
-	after := content(changed, ref.Key)
+// Judge is the verdict of the gate on a change from old, which is nil on creation, to changed, with the bundle under key.
+func Judge(key string, old, changed *corev1.ConfigMap, now time.Time) bundle.Verdict {
+	return judge(key, old, changed, now).verdict
+}
+
+// judge is Judge with the fields that the verdict is about.
+func judge(key string, old, changed *corev1.ConfigMap, now time.Time) judgement {
+	after := content(changed, key)
 	var before value
 	var previous []byte // nil on creation, and only then
 	if old != nil {
-		before = content(old, ref.Key)
+		before = content(old, key)
 		previous = append([]byte{}, before.bytes...)
 	}
 	allow, fault := allowances(old, changed, before.bytes, after.bytes)
-	verdict := bundle.Review(previous, after.bytes, now.Now(), allow)
+	verdict := bundle.Review(previous, after.bytes, now, allow)
 	if fault != nil {
 		deny(&verdict, *fault)
 	}
@@ -100,7 +106,7 @@ func judge(ref Ref, old, changed *corev1.ConfigMap, now clock.PassiveClock) judg
 	if isImmutable(changed) && (old == nil || !isImmutable(old)) {
 		deny(&verdict, bundle.Finding{Code: bundle.Immutable, Message: "immutable: true would stop every later rotation; leave it out"})
 	}
-	return judgement{verdict: verdict, bundleField: fieldPath(after, ref.Key)}
+	return judgement{verdict: verdict, bundleField: fieldPath(after, key)}
 }
 
 // value is what a ConfigMap holds under a key.
