@@ -9,11 +9,11 @@ import (
 	"syscall"
 
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubelet-ca-courier/hack/cluster/layout"
 	"kubelet-ca-courier/hack/cluster/services"
+	"kubelet-ca-courier/hack/cluster/simulate"
 )
 
 func main() {
@@ -35,24 +35,26 @@ func run(ctx context.Context, args []string) error {
 	}
 	switch args[0] {
 	case "services":
-		config, err := load(c.Kubeconfig())
-		if err != nil {
-			return err
-		}
-		client, err := kubernetes.NewForConfig(config)
+		client, err := clientFor(c.Kubeconfig())
 		if err != nil {
 			return err
 		}
 		return services.Run(ctx, client)
+	case "node":
+		client, err := clientFor(c.NodeDir(args[2], "kubeconfig"))
+		if err != nil {
+			return err
+		}
+		return simulate.Run(ctx, client, c, args[2])
 	}
 	return fmt.Errorf("unknown task %q", args[0])
 }
 
-func load(kubeconfig string) (*rest.Config, error) {
+func clientFor(kubeconfig string) (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	config.QPS = -1 // API Priority and Fairness protects the server
-	return config, nil
+	return kubernetes.NewForConfig(config)
 }

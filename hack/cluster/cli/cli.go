@@ -94,6 +94,7 @@ func (a *app) command() *cobra.Command {
 	root.PersistentFlags().StringVarP(&a.output, "output", "o", "", "json, for programs")
 	root.AddCommand(a.lifecycle()...)
 	root.AddCommand(a.processes()...)
+	root.AddCommand(a.nodes()...)
 	return root
 }
 

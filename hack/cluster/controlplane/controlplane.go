@@ -17,9 +17,6 @@ import (
 // KubeletClientUser is the user name in the certificate that kube-apiserver shows to kubelets.
 const KubeletClientUser = "kube-apiserver-kubelet-client"
 
-// SimulatedNodes is a group that every simulated node is in beside system:nodes.
-const SimulatedNodes = "kubelet-ca-courier:simulated-nodes"
-
 // authorities are the CAs of a cluster by file name. Those that kube-apiserver trusts for different ends are different.
 var authorities = map[string]string{
 	"ca":             "kubernetes-ca",
@@ -89,7 +86,7 @@ func WriteKubeconfig(c layout.Cluster, path string, r pki.Request) error {
 	if err != nil {
 		return err
 	}
-	name := strings.TrimSuffix(filepath.Base(path), ".kubeconfig") + "-client"
+	name := strings.ReplaceAll(r.CommonName, ":", "-")
 	if err := ca.Issue(c.PKI(name), r); err != nil {
 		return err
 	}

@@ -39,6 +39,8 @@ type Node struct {
 	Index int `json:"index"`
 	// Local is the loopback address on which the node's kubelet server listens, as the node's own 127.0.0.1 would.
 	Local string `json:"local"`
+	// LocalPort is the port there: 10250, unless something on this machine has it on all addresses.
+	LocalPort int `json:"localPort"`
 	// Address is the address that the node advertises.
 	Address string `json:"address"`
 	// Port is the advertised port of the kubelet's server.
