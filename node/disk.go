@@ -44,7 +44,7 @@ type Entry struct {
 }
 
 // Disk is all that the landing needs of a file system. Each method makes one change or none, so that a test can stop the
-// landing between any two of them. An error that wraps [ErrBusy] is worth another try.
+// landing between any two of them.
 type Disk interface {
 	// Inspect describes the path without following links. That nothing is there is an answer, not an error.
 	Inspect(path string) (Entry, error)

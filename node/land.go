@@ -115,7 +115,7 @@ func (l *landing) readDestination(ctx context.Context) *failure {
 		return nil
 	}
 	var data []byte
-	err := l.retry(ctx, isBusy, func() (err error) {
+	err := l.retry(ctx, passing, func() (err error) {
 		data, err = l.Disk.ReadFile(l.task.Destination)
 		return err
 	})
@@ -164,7 +164,7 @@ func (l *landing) write(ctx context.Context, right bool) *failure {
 
 // notice makes the kubelet look at the file.
 func (l *landing) notice(ctx context.Context) *failure {
-	err := l.retry(ctx, isBusy, func() error { return l.Disk.Rewrite(l.task.Destination) })
+	err := l.retry(ctx, passing, func() error { return l.Disk.Rewrite(l.task.Destination) })
 	if err != nil {
 		return diskFailure(fmt.Errorf("make the kubelet notice: %w", err))
 	}
@@ -175,7 +175,7 @@ func (l *landing) notice(ctx context.Context) *failure {
 // readBack makes sure that what was written is what is there: another writer may have come between.
 func (l *landing) readBack(ctx context.Context, right bool) *failure {
 	var data []byte
-	err := l.retry(ctx, isBusy, func() (err error) {
+	err := l.retry(ctx, passing, func() (err error) {
 		data, err = l.Disk.ReadFile(l.task.Destination)
 		return err
 	})

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -405,7 +406,8 @@ func TestAFailedReplacementIsClassifiedAndLeavesNoFile(t *testing.T) {
 		waits bool
 	}{
 		{"held open", fmt.Errorf("rename: %w", node.ErrBusy), node.ExitDestinationBusy, true},
-		{"refused", fs.ErrPermission, node.ExitWriteFailed, false},
+		{"refused", fs.ErrPermission, node.ExitWriteFailed, true},
+		{"broken", errors.New("the disk is full"), node.ExitWriteFailed, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newStage(t)

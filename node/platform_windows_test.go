@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"strings"
@@ -166,4 +167,39 @@ func TestADestinationThatIsHeldOpen(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestARenameAloneDoesNotWakeTheKubeletsLoaderUnderWine(t *testing.T) {
+	if !underWine() {
+		t.Log("on Windows it may or may not: the landing does not depend on it")
+		return
+	}
+	s := newStage(t)
+	old, snapshot := canonical(t, authority(t, "old")), canonical(t, authority(t, "new"))
+	write(t, s.destination, old)
+	kubelet := startLoader(t, s.destination)
+	settle(t, s.destination, kubelet, old)
+
+	// What the loader still has in its queue from the watch's beginning may read the first renamed file by chance, the
+	// later ones it may not.
+	unseen := old
+	for attempt := 0; bytes.Equal(unseen, kubelet.content.CurrentCABundleContent()); attempt++ {
+		if attempt == 10 {
+			t.Fatal("renames alone wake the loader: this machine cannot show that the notice is needed")
+		}
+		unseen = [][]byte{snapshot, old}[attempt%2]
+		write(t, s.destination+".new", unseen)
+		if err := s.lander.Disk.Replace(s.destination+".new", s.destination); err != nil {
+			t.Fatal(err)
+		}
+		kubelet.holds(unseen, 3*time.Second)
+	}
+	if err := s.lander.Disk.Rewrite(s.destination); err != nil {
+		t.Fatal(err)
+	}
+	took, ok := kubelet.holds(unseen, patient)
+	if !ok {
+		t.Fatal("the rewritten byte did not wake the loader")
+	}
+	t.Logf("not seen 3s after the rename, seen %v after the rewritten byte", took)
 }

@@ -18,10 +18,10 @@ func (l *landing) replace(ctx context.Context) *failure {
 	temporary := fmt.Sprintf("%s%s%08x", l.task.Destination, temporaryInfix, l.Random())
 	err := l.fill(temporary)
 	if err == nil && l.result.Outcome == Replaced {
-		err = l.retry(ctx, isBusy, func() error { return l.Disk.CopyPermissions(l.task.Destination, temporary) })
+		err = l.retry(ctx, passing, func() error { return l.Disk.CopyPermissions(l.task.Destination, temporary) })
 	}
 	if err == nil {
-		err = l.retry(ctx, isBusy, func() error { return l.Disk.Replace(temporary, l.task.Destination) })
+		err = l.retry(ctx, passing, func() error { return l.Disk.Replace(temporary, l.task.Destination) })
 	}
 	if err != nil {
 		if left := l.Disk.Remove(temporary); left != nil && !errors.Is(left, fs.ErrNotExist) {

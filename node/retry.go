@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"time"
 )
 
@@ -13,11 +14,11 @@ const (
 )
 
 // retry calls do until it succeeds, fails for good or the patience is used up, and returns what it returned last.
-func (l *Lander) retry(ctx context.Context, passes func(error) bool, do func() error) error {
+func (l *Lander) retry(ctx context.Context, again func(error) bool, do func() error) error {
 	deadline := l.Now().Add(l.Patience)
 	for pause := firstPause; ; pause = min(2*pause, longestWait) {
 		err := do()
-		if err == nil || !passes(err) || !l.Now().Add(pause).Before(deadline) {
+		if err == nil || !again(err) || !l.Now().Add(pause).Before(deadline) {
 			return err
 		}
 		if l.Sleep(ctx, pause) != nil {
@@ -26,8 +27,9 @@ func (l *Lander) retry(ctx context.Context, passes func(error) bool, do func() e
 	}
 }
 
-// isBusy reports whether the error passes once another process closes the file.
-func isBusy(err error) bool { return errors.Is(err, ErrBusy) }
+// passing reports whether the error may pass. "Access denied" may: Windows says that of a file that somebody has open at
+// the moment of a rename as well, and by the time one looks who it is, nobody has.
+func passing(err error) bool { return errors.Is(err, ErrBusy) || errors.Is(err, fs.ErrPermission) }
 
 // Sleep waits for the duration, or returns the context's error when that ends first.
 func Sleep(ctx context.Context, duration time.Duration) error {
