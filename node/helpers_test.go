@@ -2,10 +2,14 @@ package node_test
 
 import (
 	"context"
+	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
@@ -186,4 +190,31 @@ func wantError(t testing.TB, got node.Result, part string) {
 	if !strings.Contains(got.Error, part) {
 		t.Errorf("error %q does not say %q", got.Error, part)
 	}
+}
+
+// serverCertificates returns a serving certificate of each kind of key that a kubelet may have.
+func serverCertificates(t testing.TB) map[string]tls.Certificate {
+	t.Helper()
+	ecdsaKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, ed25519Key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificates := map[string]tls.Certificate{}
+	for kind, key := range map[string]crypto.Signer{"ECDSA": ecdsaKey, "RSA": rsaKey, "Ed25519": ed25519Key} {
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "node"}}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		certificates[kind] = tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	}
+	return certificates
 }

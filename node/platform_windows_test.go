@@ -3,6 +3,7 @@ package node_test
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"strings"
 	"testing"
@@ -189,8 +190,11 @@ func TestARenameAloneDoesNotWakeTheKubeletsLoaderUnderWine(t *testing.T) {
 		}
 		unseen = [][]byte{snapshot, old}[attempt%2]
 		write(t, s.destination+".new", unseen)
-		if err := s.lander.Disk.Replace(s.destination+".new", s.destination); err != nil {
-			t.Fatal(err)
+		for err := node.ErrBusy; err != nil; { // the loader may be reading
+			if err = s.lander.Disk.Replace(s.destination+".new", s.destination); err != nil && !errors.Is(err, node.ErrBusy) &&
+				!errors.Is(err, fs.ErrPermission) {
+				t.Fatal(err)
+			}
 		}
 		kubelet.holds(unseen, 3*time.Second)
 	}
