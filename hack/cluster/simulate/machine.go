@@ -108,7 +108,7 @@ func (w windows) prepare(pod *corev1.Pod, c *corev1.Container, id string, v *vol
 		}
 		target := w.host(m.MountPath)
 		if w.node.MountStyle == "sandbox" {
-			target = filepath.Join(root, filepath.FromSlash(strings.TrimPrefix(slashed(m.MountPath), "C:/")))
+			target = filepath.Join(root, w.withoutDrive(m.MountPath))
 		}
 		err = link(filepath.Join(v.path(m.Name), m.SubPath), target)
 	}
@@ -121,6 +121,15 @@ func (w windows) prepare(pod *corev1.Pod, c *corev1.Container, id string, v *vol
 		args[i] = strings.ReplaceAll(args[i], `%`+mountPoint+`%`, env[mountPoint])
 	}
 	return w.translate(args, env, c), undo, nil
+}
+
+// withoutDrive is a path as a program appends it to the container's root. A native build was given a path of this
+// machine, and appends that.
+func (w windows) withoutDrive(path string) string {
+	if w.node.Program == "native" {
+		return w.host(path)
+	}
+	return drive.ReplaceAllString(slashed(path), "")
 }
 
 // program is the name of the build to run for a program of an image.
