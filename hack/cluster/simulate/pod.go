@@ -166,17 +166,15 @@ func (n *pod) stopping() bool {
 	}
 }
 
-// terminate ends the pod: SIGTERM, SIGKILL after the grace period. Then the status tells how its containers ended, and
-// the object is deleted, which says that nothing of the pod runs any longer.
+// terminate ends the pod: SIGTERM, once the preStop hooks are through, and SIGKILL after the grace period. Then the
+// status tells how its containers ended, and the object is deleted, which says that nothing of the pod runs any longer.
 func (n *pod) terminate(grace time.Duration) {
+	killing := time.AfterFunc(grace, func() { n.signalAll(syscall.SIGKILL) })
+	sleep(n.ctx, min(grace, n.preStop()))
 	n.stopOnce.Do(func() { close(n.stop) })
 	n.signalAll(syscall.SIGTERM)
-	select {
-	case <-n.done:
-	case <-time.After(grace):
-		n.signalAll(syscall.SIGKILL)
-		<-n.done
-	}
+	<-n.done
+	killing.Stop()
 	n.provider.forget(n)
 	n.publish()
 	published := func(context.Context) (bool, error) {
@@ -190,6 +188,17 @@ func (n *pod) terminate(grace time.Duration) {
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		n.provider.recorder.Event(n.object, corev1.EventTypeWarning, "FailedDelete", err.Error())
 	}
+}
+
+// preStop is the longest of the containers' preStop sleeps, which run side by side; other hooks are not simulated.
+func (n *pod) preStop() time.Duration {
+	var longest int64
+	for _, c := range n.containers {
+		if l := c.spec.Lifecycle; l != nil && l.PreStop != nil && l.PreStop.Sleep != nil {
+			longest = max(longest, l.PreStop.Sleep.Seconds)
+		}
+	}
+	return time.Duration(longest) * time.Second
 }
 
 func ended(pod *corev1.Pod) bool {
