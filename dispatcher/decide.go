@@ -98,6 +98,9 @@ func Decide(t Target, n Node, job *Record, now time.Time) Decision {
 		return deliver(n, Create, CauseMissing, 1)
 	case job.NodeName != n.Name:
 		return Decision{State: Blocked}
+	case job.Sequence > t.Snapshot.Sequence:
+		// Another dispatcher has gone on to a newer bundle: this one was the leader once and does not know better.
+		return Decision{State: Removing, After: trust}
 	case job.Deleting:
 		return Decision{State: Removing}
 	case job.Phase == Live:

@@ -70,6 +70,7 @@ func (t Target) Job(n Node, a Attempt) *batchv1.Job {
 	job.Annotations[AnnotationNodeName] = n.Name
 	job.Annotations[AnnotationBootID] = n.BootID
 	job.Annotations[AnnotationTemplate] = t.Template
+	job.Annotations[AnnotationSequence] = strconv.FormatInt(t.Snapshot.Sequence, 10)
 	job.Annotations[AnnotationAttempt] = strconv.Itoa(a.Number)
 	job.Annotations[AnnotationCause] = string(a.Cause)
 	if a.LastFailure != "" {

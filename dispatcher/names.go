@@ -56,7 +56,7 @@ const (
 
 // Annotations of snapshots.
 const (
-	// AnnotationSequence orders snapshots: the highest is the one to be delivered.
+	// AnnotationSequence orders snapshots: the highest is the one to be delivered. A Job has that of its snapshot.
 	AnnotationSequence = "kubelet-ca-courier/sequence"
 	// AnnotationAccepted holds the time at which the snapshot became the one to be delivered.
 	AnnotationAccepted = "kubelet-ca-courier/accepted"

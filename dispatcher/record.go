@@ -63,6 +63,8 @@ type Record struct {
 	Hash        string
 	Destination string
 	Template    string
+	// Sequence is that of the snapshot.
+	Sequence    int64
 	Mode        Mode
 	Cause       Cause
 	Attempt     int
@@ -100,7 +102,9 @@ func ReadRecord(j *batchv1.Job) Record {
 		Deleting:    j.DeletionTimestamp != nil,
 		Phase:       Live,
 	}
-	r.Attempt, _ = strconv.Atoi(j.Annotations[AnnotationAttempt]) // none, or nonsense, is as good as 0
+	// None, or nonsense, is as good as 0.
+	r.Attempt, _ = strconv.Atoi(j.Annotations[AnnotationAttempt])
+	r.Sequence, _ = strconv.ParseInt(j.Annotations[AnnotationSequence], 10, 64)
 	for _, owner := range j.OwnerReferences {
 		if owner.Kind == "Node" && owner.Name == r.NodeName {
 			r.NodeUID = owner.UID

@@ -9,8 +9,10 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -39,34 +41,60 @@ const (
 	ReasonBlocked = "DeliveryBlocked"
 )
 
+// reportingController is the name that the events carry.
+const reportingController = "kubelet-ca-courier/courier"
+
 // failuresTold is how many nodes of a rollout get an event of their own about a failure; the rest are in the count that
 // ends the rollout.
 const failuresTold = 10
 
 // Report tells people: by events, which are few however many nodes there are, and by metrics. Whatever it is told has
 // happened already.
+//
+// Events are written one by one. The recorder of client-go would merge those that differ in nothing but their text, and
+// lose some of a large rollout to its spam filter.
 type Report struct {
-	recorder events.EventRecorder
+	client   client.Client
+	clock    clock.PassiveClock
 	metrics  *Metrics
+	instance string
 
 	mu       sync.Mutex
 	held     string
 	fault    string
 	delivery *corev1.ObjectReference
-	mode     Mode
 }
 
-// NewReport returns a report that records events and counts.
-func NewReport(recorder events.EventRecorder, metrics *Metrics) *Report {
-	return &Report{recorder: recorder, metrics: metrics}
+// NewReport returns a report of the given instance, as a rule the pod's name.
+func NewReport(c client.Client, now clock.PassiveClock, metrics *Metrics, instance string) *Report {
+	return &Report{client: c, clock: now, metrics: metrics, instance: instance}
 }
 
-func (r *Report) event(about *corev1.ObjectReference, kind, reason, action, format string, args ...any) {
-	r.recorder.Eventf(about, nil, kind, reason, action, format, args...)
+// event writes an event. One that cannot be written is only logged: it must not hold up a delivery.
+func (r *Report) event(ctx context.Context, about *corev1.ObjectReference, kind, reason, note string) {
+	now := r.clock.Now()
+	namespace := about.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	err := r.client.Create(ctx, &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano())},
+		EventTime:           metav1.NewMicroTime(now),
+		ReportingController: reportingController,
+		ReportingInstance:   r.instance,
+		Action:              "Deliver",
+		Reason:              reason,
+		Regarding:           *about,
+		Type:                kind,
+		Note:                clip(note),
+	})
+	if err != nil {
+		log.FromContext(ctx).Info("event not written", "reason", reason, "note", note, "cause", err.Error())
+	}
 }
 
 // config tells about a fault of the configuration, once.
-func (r *Report) config(key client.ObjectKey, uid types.UID, fault error) {
+func (r *Report) config(ctx context.Context, key client.ObjectKey, uid types.UID, fault error) {
 	r.metrics.configFault(fault)
 	text := ""
 	if fault != nil {
@@ -76,7 +104,7 @@ func (r *Report) config(key client.ObjectKey, uid types.UID, fault error) {
 		return
 	}
 	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: key.Namespace, Name: key.Name, UID: uid}
-	r.event(about, corev1.EventTypeWarning, ReasonConfig, "Configure", "%s; the last good configuration stays in force", text)
+	r.event(ctx, about, corev1.EventTypeWarning, ReasonConfig, text+"; the last good configuration stays in force")
 }
 
 // changed stores a new value and reports whether it was one.
@@ -91,23 +119,22 @@ func (r *Report) changed(old *string, value string) bool {
 }
 
 // accepted tells that a snapshot was written.
-func (r *Report) accepted(guarded *corev1.ObjectReference, resolution Resolution) {
+func (r *Report) accepted(ctx context.Context, guarded *corev1.ObjectReference, resolution Resolution) {
 	next := resolution.Next
 	if resolution.Current != nil && resolution.Current.Hash == next.Hash {
 		return // only the record of who contributed what
 	}
-	r.event(guarded, corev1.EventTypeNormal, ReasonAccepted, "Deliver", "bundle %s is stored as %s",
-		shortHash(next.Hash), next.Name)
+	r.event(ctx, guarded, corev1.EventTypeNormal, ReasonAccepted, "the bundle is stored for delivery as "+next.Name)
 	for _, warning := range resolution.Warnings {
 		if warning.Code == bundle.AllowedDrop {
 			r.metrics.breakGlass.Inc()
-			r.event(guarded, corev1.EventTypeWarning, ReasonAllowedDrop, "Deliver", "%s", warning.Message)
+			r.event(ctx, guarded, corev1.EventTypeWarning, ReasonAllowedDrop, warning.Message)
 		}
 	}
 }
 
 // holds tells what is held, once for every change of it.
-func (r *Report) holds(guarded *corev1.ObjectReference, holds []Hold) {
+func (r *Report) holds(ctx context.Context, guarded *corev1.ObjectReference, holds []Hold) {
 	r.metrics.setHolds(holds)
 	lines := make([]string, 0, len(holds))
 	for _, hold := range holds {
@@ -118,17 +145,17 @@ func (r *Report) holds(guarded *corev1.ObjectReference, holds []Hold) {
 	switch {
 	case !r.changed(&r.held, text):
 	case text == "":
-		r.event(guarded, corev1.EventTypeNormal, ReasonResumed, "Deliver", "nothing is held any more")
+		r.event(ctx, guarded, corev1.EventTypeNormal, ReasonResumed, "nothing is held any more")
 	default:
-		r.event(guarded, corev1.EventTypeWarning, ReasonHeld, "Deliver", "nodes keep what they have: %s", clip(text))
+		r.event(ctx, guarded, corev1.EventTypeWarning, ReasonHeld, "nodes keep what they have: "+text)
 	}
 }
 
 // begun tells that a round began, if there is anything for it to do.
-func (r *Report) begun(guarded *corev1.ObjectReference, t Target, counts map[State]int) {
+func (r *Report) begun(ctx context.Context, guarded *corev1.ObjectReference, t Target, counts map[State]int) {
 	r.metrics.delivering(t.Snapshot)
 	r.mu.Lock()
-	r.delivery, r.mode = guarded, t.Settings.Mode
+	r.delivery = guarded
 	r.mu.Unlock()
 	active := 0
 	for state, count := range counts {
@@ -136,25 +163,26 @@ func (r *Report) begun(guarded *corev1.ObjectReference, t Target, counts map[Sta
 			active += count
 		}
 	}
-	if active > 0 {
-		r.event(guarded, corev1.EventTypeNormal, ReasonStarted, "Deliver", "bundle %s, mode %s: %d nodes to go, %d done, %d not ready",
-			shortHash(t.Snapshot.Hash), t.Settings.Mode, active, done(counts), counts[NotReady])
+	if active == 0 {
+		return
 	}
+	r.event(ctx, guarded, corev1.EventTypeNormal, ReasonStarted, fmt.Sprintf("%s, mode %s: %d nodes to go, %d done, %d not ready",
+		t.Snapshot.Name, t.Settings.Mode, active, done(counts), counts[NotReady]))
 }
 
 // finished tells how a round ended.
-func (r *Report) finished(t Target, counts map[State]int) {
+func (r *Report) finished(ctx context.Context, t Target, counts map[State]int) {
 	kind := corev1.EventTypeNormal
 	if counts[Backoff]+counts[Blocked] > 0 {
 		kind = corev1.EventTypeWarning
 	}
-	note := fmt.Sprintf("bundle %s, mode %s: %d nodes done", shortHash(t.Snapshot.Hash), t.Settings.Mode, done(counts))
+	note := fmt.Sprintf("%s, mode %s: %d nodes done", t.Snapshot.Name, t.Settings.Mode, done(counts))
 	for _, state := range []State{WouldChange, WouldRemove, Backoff, Blocked, NotReady} {
 		if counts[state] > 0 {
 			note += fmt.Sprintf(", %d %s", counts[state], state)
 		}
 	}
-	r.event(r.guarded(), kind, ReasonFinished, "Deliver", "%s", note)
+	r.event(ctx, r.guarded(), kind, ReasonFinished, note)
 }
 
 func (r *Report) guarded() *corev1.ObjectReference {
@@ -171,14 +199,14 @@ func done(counts map[State]int) int {
 func (r *Report) created(cause Cause) { r.metrics.created.WithLabelValues(string(cause)).Inc() }
 
 // failed tells that a node's Job failed, unless many of the same rollout were told already.
-func (r *Report) failed(n Node, nth int32, reason, text string) {
+func (r *Report) failed(ctx context.Context, n Node, nth int32, reason, text string) {
 	if nth > failuresTold {
 		return
 	}
 	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}
-	r.event(about, corev1.EventTypeWarning, reason, "Deliver", "%s", clip(text))
+	r.event(ctx, about, corev1.EventTypeWarning, reason, text)
 	if nth == 1 {
-		r.event(r.guarded(), corev1.EventTypeWarning, reason, "Deliver", "first node to fail: %s: %s", n.Name, clip(text))
+		r.event(ctx, r.guarded(), corev1.EventTypeWarning, reason, "the first node to fail is "+n.Name+": "+text)
 	}
 }
 
@@ -192,17 +220,17 @@ func (d *Delivery) tell(ctx context.Context, r *round, n Node, record *Record, b
 	case ended && o.state == Backoff:
 		d.Report.metrics.ended(record)
 		log.FromContext(ctx).Info("delivery failed", "node", n.Name, "attempt", record.Attempt, "failure", record.Failure())
-		d.Report.failed(n, r.failures.Add(1), ReasonFailed, record.Failure())
+		d.Report.failed(ctx, n, r.failures.Add(1), ReasonFailed, record.Failure())
 	case before != Blocked && o.state == Blocked:
 		reason := o.refusal
 		if reason == nil {
 			reason = errors.New("something else has the name of its Job")
 		}
 		log.FromContext(ctx).Info("delivery blocked", "node", n.Name, "reason", reason.Error())
-		d.Report.failed(n, r.failures.Add(1), ReasonBlocked, reason.Error())
+		d.Report.failed(ctx, n, r.failures.Add(1), ReasonBlocked, reason.Error())
 	}
 	if r.pace.Active() == 0 && !r.finished.Swap(true) {
-		d.Report.finished(r.Target, d.Counts())
+		d.Report.finished(ctx, r.Target, d.Counts())
 	}
 }
 

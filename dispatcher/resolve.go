@@ -56,12 +56,12 @@ func Resolve(s Settings, contents map[Ref]Content, snapshots []Snapshot, now tim
 			Name:          snapshotName(candidate.Hash),
 			Hash:          candidate.Hash,
 			PEM:           candidate.PEM,
-			Sequence:      1,
+			Sequence:      now.UnixMilli(),
 			Accepted:      now,
 			Contributions: candidate.Contributions,
 		}
 		if current != nil {
-			r.Next.Sequence = current.Sequence + 1
+			r.Next.Sequence = max(r.Next.Sequence, current.Sequence+1)
 		}
 	}
 	return r

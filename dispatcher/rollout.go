@@ -59,9 +59,9 @@ func (r *Rollout) Reconcile(ctx context.Context) (reconcile.Result, error) {
 		if err := r.write(ctx, *resolution.Next, snapshots); err != nil {
 			return reconcile.Result{}, err
 		}
-		r.Report.accepted(guarded, resolution)
+		r.Report.accepted(ctx, guarded, resolution)
 	}
-	r.Report.holds(guarded, resolution.Holds)
+	r.Report.holds(ctx, guarded, resolution.Holds)
 	if err := r.deliver(ctx, config, guarded, resolution, snapshots); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -82,7 +82,7 @@ func (r *Rollout) config(ctx context.Context) (Config, bool, error) {
 		r.Config.Store(object)
 	}
 	uid, fault := r.Config.Fault()
-	r.Report.config(r.Where.Config, uid, fault)
+	r.Report.config(ctx, r.Where.Config, uid, fault)
 	config, ok := r.Config.Config()
 	return config, ok, nil
 }
@@ -100,7 +100,7 @@ func (r *Rollout) deliver(ctx context.Context, config Config, guarded *corev1.Ob
 	history := len(snapshots.good) > 1 || len(snapshots.good) == 1 && snapshots.good[0].Name != snapshot.Name
 	begun, err := r.Delivery.Begin(ctx, target, history)
 	if begun {
-		r.Report.begun(guarded, target, r.Delivery.Counts())
+		r.Report.begun(ctx, guarded, target, r.Delivery.Counts())
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync/atomic"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -52,7 +53,11 @@ func SetupWithManager(mgr ctrl.Manager, where Where) (*ConfigStore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	d.delivery.Report = NewReport(mgr.GetEventRecorder("courier"), collected)
+	instance, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("find the host's name: %w", err)
+	}
+	d.delivery.Report = NewReport(mgr.GetClient(), clock.RealClock{}, collected, instance)
 	d.rollout = &Rollout{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Where: where, Config: config, Clock: clock.RealClock{},
 		Delivery: d.delivery, Report: d.delivery.Report,

@@ -30,7 +30,8 @@ type Snapshot struct {
 	Hash string
 	// PEM is the canonical bundle.
 	PEM []byte
-	// Sequence orders snapshots; the highest is the current one.
+	// Sequence orders snapshots; the highest is the current one. It is the time of acceptance in milliseconds, or one
+	// more than the one before, so that the order survives even the loss of all snapshots.
 	Sequence int64
 	// Accepted is when it became the current one.
 	Accepted time.Time
