@@ -13,23 +13,31 @@ import (
 // certificate; then a kubelet loads from it exactly the certificates that Parse returns. With findings, what could be
 // read is returned all the same.
 func Parse(data []byte) (*Bundle, []Finding) {
-	return parse(data, certificates{})
+	return parse(data, nil)
 }
 
-// certificates are those already parsed, by fingerprint. Parsing DER is most of the work of reading a bundle, and an old
-// and a new bundle have most of it in common.
-type certificates map[Fingerprint]*x509.Certificate
+// blocks are the well-formed blocks that were read already, by their text. Decoding and parsing is most of the work of
+// reading a bundle, and an old and a new bundle have most blocks in common.
+type blocks map[string]Certificate
 
-// parse is Parse with a memory.
-func parse(data []byte, known certificates) (*Bundle, []Finding) {
+// parse is Parse with a memory, unless that is nil.
+func parse(data []byte, known blocks) (*Bundle, []Finding) {
 	b := &Bundle{}
 	s := &scanner{data: data}
 	s.block = func(position int, label string, text []byte) {
-		c, faults := readBlock(position, label, text, known)
-		s.findings = append(s.findings, faults...)
-		if c != nil {
-			b.Certificates = append(b.Certificates, *c)
+		c, found := known[string(text)]
+		if !found {
+			var faults []Finding
+			if c, faults = readBlock(position, label, text); c.X509 == nil {
+				s.findings = append(s.findings, faults...)
+				return
+			}
+			if known != nil {
+				known[string(text)] = c
+			}
 		}
+		c.Position = position
+		b.Certificates = append(b.Certificates, c)
 	}
 	s.scan()
 	if !s.markers {
@@ -39,14 +47,14 @@ func parse(data []byte, known certificates) (*Bundle, []Finding) {
 }
 
 // readBlock reads the certificate of one delimited block.
-func readBlock(position int, label string, text []byte, known certificates) (*Certificate, []Finding) {
-	fault := func(code Code, format string, args ...any) (*Certificate, []Finding) {
-		return nil, []Finding{blockFinding(code, position, format, args...)}
+func readBlock(position int, label string, text []byte) (Certificate, []Finding) {
+	fault := func(code Code, format string, args ...any) (Certificate, []Finding) {
+		return Certificate{}, []Finding{blockFinding(code, position, format, args...)}
 	}
 	switch {
 	case label == blockType:
 	case privateKeyLabel(label):
-		return nil, nil // reported when it began, framed or not
+		return Certificate{}, nil // reported when it began, framed or not
 	case strings.Trim(fold([]byte(label)), " -") == blockType:
 		return fault(BrokenPEM, "its type is not exactly %s: parsers skip it; write this block anew", blockType)
 	default:
@@ -62,22 +70,16 @@ func readBlock(position int, label string, text []byte, known certificates) (*Ce
 	case len(block.Bytes) == 0:
 		return fault(BadCertificate, "it is empty: the kubelet would refuse the whole file; take it out")
 	}
-	c := &Certificate{Position: position, Fingerprint: sha256.Sum256(block.Bytes)}
-	if c.X509 = known[c.Fingerprint]; c.X509 != nil {
-		return c, nil
-	}
 	parsed, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		_, findings := fault(BadCertificate, "%s: the kubelet would refuse the whole file; replace it or take it out",
+		c, findings := fault(BadCertificate, "%s: the kubelet would refuse the whole file; replace it or take it out",
 			withoutQuotes(err))
 		if isPrivateKey(block.Bytes) {
 			findings = append(findings, blockFinding(PrivateKey, position, privateKeyMessage))
 		}
-		return nil, findings
+		return c, findings
 	}
-	known[c.Fingerprint] = parsed
-	c.X509 = parsed
-	return c, nil
+	return Certificate{Position: position, Fingerprint: sha256.Sum256(block.Bytes), X509: parsed}, nil
 }
 
 // withoutQuotes cuts an error of crypto/x509 where it begins to quote the certificate: no message echoes content.

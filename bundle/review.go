@@ -2,7 +2,6 @@ package bundle
 
 import (
 	"bytes"
-	"crypto/x509"
 	"time"
 )
 
@@ -29,11 +28,13 @@ func Review(old, new []byte, now time.Time, allow Allowances) Verdict {
 	if old != nil && bytes.Equal(old, new) {
 		return unchanged(new)
 	}
-	known := certificates{}
+	var known blocks
+	if len(old) > 0 {
+		known = blocks{}
+	}
 	before, _ := parse(old, known)
 	after, findings := parse(new, known)
-	r := &review{now: now, allow: allow, before: before, after: after, defects: map[*x509.Certificate][]defect{}}
-	r.reasons = findings
+	r := &review{now: now, allow: allow, before: before, after: after, reasons: findings}
 	r.inspect()
 	r.countNames()
 	if !unreadable(findings) {
@@ -63,7 +64,8 @@ func unchanged(data []byte) Verdict {
 
 // describe notes what an allowed bundle holds.
 func (v *Verdict) describe(b *Bundle) {
-	v.Certificates, v.SHA256 = len(b.fingerprints()), b.Hash()
+	distinct := b.Distinct()
+	v.Certificates, v.SHA256 = len(distinct), hashOf(distinct)
 }
 
 // review is a judgement in progress.
@@ -71,8 +73,10 @@ type review struct {
 	now               time.Time
 	allow             Allowances
 	before, after     *Bundle
+	there             map[Fingerprint]int      // position in the new bundle
+	had               map[Fingerprint]struct{} // the old bundle's, once somebody asked
+	usable            []Certificate            // of the new bundle
 	reasons, warnings []Finding
-	defects           map[*x509.Certificate][]defect // of the certificates looked at so far
 }
 
 // deny notes a reason.
@@ -81,38 +85,19 @@ func (r *review) deny(f Finding) { r.reasons = append(r.reasons, f) }
 // warn notes a warning.
 func (r *review) warn(f Finding) { r.warnings = append(r.warnings, f) }
 
-// usable says whether a kubelet would accept now what c signed.
-func (r *review) usable(c Certificate) bool {
-	return validAt(c.X509, r.now) && len(r.defectsOf(c)) == 0
-}
-
-// defectsOf lists c's defects, worked out once.
-func (r *review) defectsOf(c Certificate) []defect {
-	found, done := r.defects[c.X509]
-	if !done {
-		found = defects(c.X509)
-		r.defects[c.X509] = found
-	}
-	return found
-}
-
-// inspect judges every certificate of the new bundle by itself. One that the old bundle had too is never denied: only its
-// coming is a fault of this change.
+// inspect judges every certificate of the new bundle by itself.
 func (r *review) inspect() {
-	had := r.before.fingerprints()
-	first := make(map[Fingerprint]int, len(r.after.Certificates))
+	r.there = make(map[Fingerprint]int, len(r.after.Certificates))
 	for _, c := range r.after.Certificates {
-		if position, again := first[c.Fingerprint]; again {
+		if position, again := r.there[c.Fingerprint]; again {
 			r.warn(c.finding(Duplicate, "the same certificate as number %d; once is enough", position))
 			continue
 		}
-		first[c.Fingerprint] = c.Position
-		note := r.deny
-		if _, found := had[c.Fingerprint]; found {
-			note = r.warn
-		}
-		for _, d := range r.defectsOf(c) {
-			note(c.finding(d.code, "%s", d.why))
+		r.there[c.Fingerprint] = c.Position
+		if faults := defects(c.X509); len(faults) > 0 {
+			r.blame(c, faults)
+		} else if validAt(c.X509, r.now) {
+			r.usable = append(r.usable, c)
 		}
 		r.inspectTime(c)
 		if weakSignature(c.X509) {
@@ -122,16 +107,31 @@ func (r *review) inspect() {
 	}
 }
 
+// blame denies a certificate for its defects. One that the old bundle had too is never denied: only its coming is a fault
+// of this change.
+func (r *review) blame(c Certificate, faults []defect) {
+	if r.had == nil {
+		r.had = r.before.fingerprints()
+	}
+	note := r.deny
+	if _, found := r.had[c.Fingerprint]; found {
+		note = r.warn
+	}
+	for _, d := range faults {
+		note(c.finding(d.code, "%s", d.why))
+	}
+}
+
 // inspectTime warns about a certificate's validity.
 func (r *review) inspectTime(c Certificate) {
-	from, until := c.X509.NotBefore.UTC(), c.X509.NotAfter.UTC()
+	from, until := c.X509.NotBefore, c.X509.NotAfter
 	switch {
 	case r.now.Before(from):
-		r.warn(c.finding(NotYetValid, "it is valid from %s", from.Format(time.RFC3339)))
+		r.warn(c.finding(NotYetValid, "it is valid from %s", stamp(from)))
 	case r.now.After(until):
-		r.warn(c.finding(Expired, "it ended at %s; it can be taken out", until.Format(time.RFC3339)))
+		r.warn(c.finding(Expired, "it ended at %s; it can be taken out", stamp(until)))
 	case until.Before(r.now.Add(soon)):
-		r.warn(c.finding(ExpiresSoon, "it ends at %s; its successor should be in the bundle by now", until.Format(time.RFC3339)))
+		r.warn(c.finding(ExpiresSoon, "it ends at %s; its successor should be in the bundle by now", stamp(until)))
 	}
 }
 
@@ -147,39 +147,49 @@ const (
 // countNames judges the subject names of the new bundle, duplicates included.
 func (r *review) countNames() {
 	total := 0
-	bySubject := map[string]int{}
 	for _, c := range r.after.Certificates {
 		total += len(c.X509.RawSubject) + 2
+	}
+	if total > maxNames {
+		r.deny(finding(TooManyCAs, "the subject names take %d bytes and TLS can carry %d: the kubelet could answer no one; "+
+			"take out certificates that are not needed", total, maxNames))
+	}
+	if len(r.after.Certificates) <= maxSameSubject {
+		return
+	}
+	bySubject := map[string]int{}
+	for _, c := range r.after.Certificates {
 		bySubject[string(c.X509.RawSubject)]++
 		if bySubject[string(c.X509.RawSubject)] == maxSameSubject+1 {
 			r.deny(c.finding(TooManyCAs, "more than %d certificates have this subject: the kubelet gives up before it has tried "+
 				"all; take out those that are not needed", maxSameSubject))
 		}
 	}
-	if total > maxNames {
-		r.deny(finding(TooManyCAs, "the subject names take %d bytes and TLS can carry %d: the kubelet could answer no one; "+
-			"take out certificates that are not needed", total, maxNames))
-	}
 }
 
 // compare judges what the new bundle no longer does, given that all of it could be read.
 func (r *review) compare() {
-	usable := false
-	heirs := map[string][]Certificate{} // usable certificates by subject
-	for _, c := range r.after.Certificates {
-		if r.usable(c) {
-			usable = true
-			heirs[string(c.X509.RawSubject)] = append(heirs[string(c.X509.RawSubject)], c)
-		}
-	}
-	if !usable {
+	if len(r.usable) == 0 {
 		r.deny(finding(NoUsableCA, "no CA in the bundle would verify a client certificate now; add one that does"))
 	}
-	for _, gone := range Missing(r.before, r.after) {
-		if !r.usable(gone) || !gone.X509.NotAfter.After(r.now.Add(ClockSkew)) {
-			continue
+	var missing []Certificate
+	for _, c := range r.before.Certificates {
+		if _, kept := r.there[c.Fingerprint]; !kept {
+			r.there[c.Fingerprint] = 0 // judged once, however often it was there
+			missing = append(missing, c)
 		}
-		r.judgeDrop(gone, heirs[string(gone.X509.RawSubject)])
+	}
+	if len(missing) == 0 {
+		return
+	}
+	heirs := map[string][]Certificate{}
+	for _, c := range r.usable {
+		heirs[string(c.X509.RawSubject)] = append(heirs[string(c.X509.RawSubject)], c)
+	}
+	for _, gone := range missing {
+		if len(gone.Unusable(r.now)) == 0 && gone.X509.NotAfter.After(r.now.Add(ClockSkew)) {
+			r.judgeDrop(gone, heirs[string(gone.X509.RawSubject)])
+		}
 	}
 }
 
@@ -197,5 +207,8 @@ func (r *review) judgeDrop(gone Certificate, heirs []Certificate) {
 		return
 	}
 	r.deny(gone.finding(DropsValidCA, "it is valid until %s and would be gone from the bundle: kubelets would refuse what it signed; "+
-		"keep it, or allow the drop by its fingerprint", gone.X509.NotAfter.UTC().Format(time.RFC3339)))
+		"keep it, or allow the drop by its fingerprint", stamp(gone.X509.NotAfter)))
 }
+
+// stamp writes a time as messages do.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

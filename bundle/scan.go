@@ -18,7 +18,9 @@ type openBlock struct {
 // accepts, and reports every trace of another.
 type scanner struct {
 	data     []byte
-	line     int // of the line at hand, counted from 1
+	at       int // offset of the line at hand
+	counted  int // offset up to which lines have been counted, and
+	lines    int // how many there were
 	position int // of the latest block
 	open     *openBlock
 	inFault  bool // the line before was a reported stretch, which this one may continue
@@ -30,29 +32,46 @@ type scanner struct {
 
 // scan walks over the whole text, in one pass.
 func (s *scanner) scan() {
-	for start := 0; start < len(s.data); {
-		s.line++
+	for s.at < len(s.data) {
+		if s.open != nil && !s.skipContent() {
+			break
+		}
 		end := len(s.data)
-		line := s.data[start:]
+		line := s.data[s.at:]
 		if i := bytes.IndexByte(line, '\n'); i >= 0 {
-			end = start + i + 1
+			end = s.at + i + 1
 			line = bytes.TrimSuffix(line[:i], []byte("\r"))
 		}
-		s.see(start, end, bytes.TrimRight(line, " \t"))
-		start = end
+		s.see(end, bytes.TrimRight(line, " \t"))
+		s.at = end
 	}
 	if s.open != nil {
 		s.breakOpen("its END line is missing: the block is cut short")
 	}
 }
 
-// see takes one line, from start to end with its line end, which is trimmed as encoding/pem trims it.
-func (s *scanner) see(start, end int, line []byte) {
-	if s.open != nil && bytes.IndexByte(line, '-') < 0 {
-		return // content of a block; decoding judges it
+// skipContent goes to the next line of a block that is more than content: one with a dash in it. (Decoding judges the
+// content.) It is false where there is none.
+func (s *scanner) skipContent() bool {
+	i := bytes.IndexByte(s.data[s.at:], '-')
+	if i < 0 {
+		return false
 	}
+	s.at += bytes.LastIndexByte(s.data[s.at:s.at+i], '\n') + 1
+	return true
+}
+
+// line is the number of the line at hand, counted from 1.
+func (s *scanner) line() int {
+	s.lines += bytes.Count(s.data[s.counted:s.at], []byte("\n"))
+	s.counted = s.at
+	return s.lines + 1
+}
+
+// see takes the line at hand, trimmed as encoding/pem trims it; end is where the next begins.
+func (s *scanner) see(end int, line []byte) {
 	if label, found := marker(line, beginPrefix); found {
-		s.begin(start, label)
+		s.begin(label)
 		return
 	}
 	if label, found := marker(line, endPrefix); found {
@@ -60,7 +79,7 @@ func (s *scanner) see(start, end int, line []byte) {
 		return
 	}
 	if len(line) > 0 && looksLikeMarker(line) {
-		s.almost(start, line)
+		s.almost(line)
 		return
 	}
 	if s.open == nil {
@@ -75,15 +94,18 @@ func marker(line, prefix []byte) (label string, found bool) {
 		return "", false
 	}
 	rest, found = bytes.CutSuffix(rest, markerSuffix)
+	if string(rest) == blockType { // by far the most common, and worth no allocation
+		return blockType, found
+	}
 	return string(rest), found && !bytes.Contains(rest, []byte("--"))
 }
 
 // begin takes a BEGIN marker.
-func (s *scanner) begin(start int, label string) {
+func (s *scanner) begin(label string) {
 	if s.open != nil {
-		s.breakOpen("its END line is missing before the next BEGIN on line %d: the block is cut short", s.line)
+		s.breakOpen("its END line is missing before the next BEGIN on line %d: the block is cut short", s.line())
 	}
-	s.start(start, label)
+	s.start(s.at, label)
 }
 
 // start opens a block.
@@ -91,7 +113,7 @@ func (s *scanner) start(start int, label string) {
 	s.markers, s.inFault = true, false
 	s.position++
 	s.open = &openBlock{position: s.position, start: start, label: label}
-	if privateKeyLabel(label) {
+	if label != blockType && privateKeyLabel(label) {
 		s.report(blockFinding(PrivateKey, s.position, privateKeyMessage))
 	}
 }
@@ -102,10 +124,10 @@ func (s *scanner) end(end int, label string) {
 	switch {
 	case open == nil:
 		s.start(end, label)
-		s.breakOpen("an END line on line %d has no BEGIN line before it", s.line)
+		s.breakOpen("an END line on line %d has no BEGIN line before it", s.line())
 	case open.broken:
 	case open.label != label:
-		s.breakOpen("its END line, line %d, names another type than its BEGIN line", s.line)
+		s.breakOpen("its END line, line %d, names another type than its BEGIN line", s.line())
 	default:
 		s.block(open.position, open.label, s.data[open.start:end])
 	}
@@ -114,12 +136,12 @@ func (s *scanner) end(end int, label string) {
 
 // almost takes a line that a human takes for a marker and a parser does not. A block that is lost this way goes on until
 // something ends it.
-func (s *scanner) almost(start int, line []byte) {
+func (s *scanner) almost(line []byte) {
 	folded := fold(line)
 	if s.open == nil {
-		s.start(start, folded)
+		s.start(s.at, folded)
 	}
-	s.breakOpen("line %d is not a marker as parsers read one: %s", s.line, markerFault(line))
+	s.breakOpen("line %d is not a marker as parsers read one: %s", s.line(), markerFault(line))
 	if !strings.Contains(folded, "BEGIN") {
 		s.open = nil
 	}
@@ -137,7 +159,7 @@ func (s *scanner) text(line []byte) {
 	}
 	if fault != "" && !s.inFault {
 		s.report(finding(BrokenPEM, "line %d, outside of any block, holds %s: part of a block that has lost its markers; "+
-			"write the whole bundle anew", s.line, fault))
+			"write the whole bundle anew", s.line(), fault))
 	}
 	s.inFault = fault != ""
 }
