@@ -79,6 +79,6 @@ func newRootCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		return usageError(err.Error(), "see "+cmd.CommandPath()+" --help")
 	})
 	c.flags.AddFlags(root.PersistentFlags())
-	root.AddCommand(newCheckCommand(c), newVerifyCommand(c))
+	root.AddCommand(newCheckCommand(c), newPlanCommand(c), newStatusCommand(c), newVerifyCommand(c))
 	return root
 }
