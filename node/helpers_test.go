@@ -106,6 +106,9 @@ func newStage(t testing.TB) *stage {
 	return s
 }
 
+// inRealTime makes the landing wait for what other threads of the test do.
+func (s *stage) inRealTime() { s.lander.Now, s.lander.Sleep = time.Now, node.Sleep }
+
 // temporaryDirectory returns a directory that ordinary users cannot write to, with no link on the way to it. It is not
 // t.TempDir, because os.RemoveAll fails under Wine 8, which lacks deletion of POSIX semantics; os.Remove does not.
 func temporaryDirectory(t testing.TB) string {

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"kubelet-ca-courier/node"
 )
@@ -422,4 +424,48 @@ func TestAFailedReplacementIsClassifiedAndLeavesNoFile(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAReaderSeesOneWholeVersionOrTheOther(t *testing.T) {
+	s := newStage(t)
+	s.inRealTime()
+	snapshots := [][]byte{
+		canonical(t, authority(t, "one")),
+		canonical(t, authority(t, "two"), authority(t, "three"), authority(t, "four")),
+	}
+	write(t, s.destination, snapshots[1])
+
+	const replacements = 1000
+	landed := make(chan struct{})
+	reads := make(chan int)
+	go func() {
+		count := 0
+		defer func() { reads <- count }()
+		for ; ; count++ {
+			select {
+			case <-landed:
+				return
+			case <-time.After(time.Millisecond): // leaves the landing a chance
+			}
+			data, err := os.ReadFile(s.destination)
+			switch {
+			case err != nil && !tolerable(err):
+				t.Errorf("read %d: %v", count, err)
+				return
+			case err == nil && !bytes.Equal(data, snapshots[0]) && !bytes.Equal(data, snapshots[1]):
+				t.Errorf("read %d: %d bytes that are neither version", count, len(data))
+				return
+			}
+		}
+	}()
+	for i := range replacements {
+		got := s.land(s.mount(t, snapshots[i%2]))
+		if got.Outcome != node.Replaced || got.Code != node.ExitOK {
+			t.Errorf("replacement %d: %s", i, got.Line(0))
+			break
+		}
+	}
+	close(landed)
+	t.Logf("%d replacements during %d reads", replacements, <-reads)
+	wantAlone(t, s.destination)
 }

@@ -65,6 +65,7 @@ const patient = 30 * time.Second
 
 func TestTheKubeletsLoaderSeesEveryReplacement(t *testing.T) {
 	s := newStage(t)
+	s.inRealTime()
 	snapshots := [][]byte{canonical(t, authority(t, "one")), canonical(t, authority(t, "two"), authority(t, "three"))}
 	write(t, s.destination, snapshots[0])
 	kubelet := startLoader(t, s.destination)
@@ -139,6 +140,7 @@ func countSteps(t *testing.T, held, snapshot []byte) int {
 func stopAndLandAgain(t *testing.T, held, snapshot, want []byte, step int, moment moment) {
 	t.Helper()
 	s := newStage(t)
+	s.inRealTime()
 	task := s.mount(t, snapshot)
 	var kubelet *loader
 	if held != nil {

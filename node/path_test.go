@@ -73,7 +73,7 @@ func TestThePathsOfTheVolume(t *testing.T) {
 		}},
 		{`C:/v/ca`, `C:\hpc`, []string{`C:/v/ca`, `C:\hpc` + separator + `v/ca`}},
 	} {
-		if got := sourcePaths(c.source, c.mountPoint); !slices.Equal(got, c.want) {
+		if got := MountedPaths(c.source, c.mountPoint); !slices.Equal(got, c.want) {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}

@@ -84,6 +84,12 @@ func reach(t *testing.T, path string) string {
 	}
 }
 
+// tolerable reports whether a reader may get the error during a replacement: Windows refuses to open a file in the
+// instant in which it is being renamed over, and the kubelet then keeps what it has.
+func tolerable(err error) bool {
+	return errors.Is(err, windows.ERROR_SHARING_VIOLATION) || errors.Is(err, windows.ERROR_ACCESS_DENIED)
+}
+
 // hold opens a file as another process may: for reading, letting others do what share says.
 func hold(t *testing.T, path string, access, share uint32) windows.Handle {
 	t.Helper()

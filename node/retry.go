@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// Back-off between tries: short at first, since a reader holds the file for an instant, and never long.
+// Back-off between tries: short at first, since a reader holds the file for an instant, and never long, since one that
+// comes back all the time leaves gaps only.
 const (
-	firstPause  = 10 * time.Millisecond
-	longestWait = time.Second
+	firstPause   = 5 * time.Millisecond
+	longestPause = 250 * time.Millisecond
 )
 
 // retry calls do until it succeeds, fails for good or the patience is used up, and returns what it returned last.
 func (l *Lander) retry(ctx context.Context, again func(error) bool, do func() error) error {
 	deadline := l.Now().Add(l.Patience)
-	for pause := firstPause; ; pause = min(2*pause, longestWait) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		err := do()
 		if err == nil || !again(err) || !l.Now().Add(pause).Before(deadline) {
 			return err

@@ -24,7 +24,7 @@ func (l *Lander) readSource(ctx context.Context, task Task) ([]byte, *bundle.Bun
 	want := strings.ToLower(task.SHA256)
 	var data []byte
 	err := l.retry(ctx, mayAppear, func() (err error) {
-		data, err = l.readCandidates(sourcePaths(task.Source, l.MountPoint), want)
+		data, err = l.readCandidates(MountedPaths(task.Source, l.MountPoint), want)
 		return err
 	})
 	switch {
@@ -62,15 +62,15 @@ func (l *Lander) readCandidates(paths []string, want string) ([]byte, error) {
 	return nil, errors.Join(failures...)
 }
 
-// sourcePaths returns where the file may be: where the Job mounts it, and the same below the directory in which the
+// MountedPaths returns where a file that the Job mounts may be: at its own path, or below the directory in which the
 // runtime put the image, when it cannot bind paths.
-func sourcePaths(source, mountPoint string) []string {
+func MountedPaths(path, mountPoint string) []string {
 	if mountPoint == "" {
-		return []string{source}
+		return []string{path}
 	}
-	below := source
+	below := path
 	if len(below) > 1 && isLetter(below[0]) && below[1] == ':' {
 		below = below[2:]
 	}
-	return []string{source, strings.TrimRight(mountPoint, `\/`) + separator + strings.TrimLeft(below, `\/`)}
+	return []string{path, strings.TrimRight(mountPoint, `\/`) + separator + strings.TrimLeft(below, `\/`)}
 }

@@ -31,11 +31,11 @@ func run(ctx context.Context, arguments []string, stdout, stderr io.Writer) node
 		fmt.Fprintf(stderr, "error: %v\nhint: courier-node --help lists the flags\n", err)
 		return node.ExitUsage
 	}
-	lander := node.NewLander(os.Getenv(node.MountPointVariable), options.patience)
-	result := lander.Land(ctx, options.task)
+	mountPoint := os.Getenv(node.MountPointVariable)
+	result := node.NewLander(mountPoint, options.patience).Land(ctx, options.task)
 	fmt.Fprintf(stdout, "%s\n", result.Line(0))
 	if options.message != "" {
-		if err := os.WriteFile(options.message, result.Line(longestMessage), messageMode); err != nil {
+		if err := writeMessage(options.message, mountPoint, result.Line(longestMessage)); err != nil {
 			fmt.Fprintf(stderr, "warning: the termination message was not written: %v\n", err)
 		}
 	}
@@ -46,4 +46,16 @@ func run(ctx context.Context, arguments []string, stdout, stderr io.Writer) node
 		fmt.Fprintf(stderr, "hint: %s\n", result.Hint)
 	}
 	return result.Code
+}
+
+// writeMessage writes the termination message into the file that the kubelet mounted for it, and where there is none, at
+// the path itself.
+func writeMessage(path, mountPoint string, message []byte) error {
+	for _, mounted := range node.MountedPaths(path, mountPoint) {
+		if _, err := os.Stat(mounted); err == nil {
+			path = mounted
+			break
+		}
+	}
+	return os.WriteFile(path, message, messageMode)
 }
