@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 
@@ -36,7 +37,8 @@ func newOptions() (*options, *pflag.FlagSet) {
 	where := dispatcher.DefaultWhere()
 	flags.StringVar(&o.config, "config", where.Config.String(), "ConfigMap with the settings, as namespace/name")
 	flags.StringVar(&o.jobs, "jobs-namespace", where.Jobs, "namespace of Jobs and snapshots")
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; the pod's service account unless set")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"),
+		"kubeconfig file, or KUBECONFIG; the pod's service account unless set")
 	flags.StringVar(&o.bindAddress, "bind-address", "", "address to listen on; all of them unless set")
 	flags.IntVar(&o.webhookPort, "webhook-port", 9443, "port of the admission webhook")
 	flags.StringVar(&o.certDir, "cert-dir", "/etc/courier/tls", "directory with the webhook's tls.crt and tls.key")
