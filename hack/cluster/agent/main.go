@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubelet-ca-courier/hack/cluster/layout"
+	"kubelet-ca-courier/hack/cluster/sandbox"
 	"kubelet-ca-courier/hack/cluster/services"
 	"kubelet-ca-courier/hack/cluster/simulate"
 )
@@ -40,6 +41,8 @@ func run(ctx context.Context, args []string) error {
 			return err
 		}
 		return services.Run(ctx, client)
+	case "cri":
+		return sandbox.Run(ctx, c, args[2], args[3])
 	case "node":
 		client, err := clientFor(c.NodeDir(args[2], "kubeconfig"))
 		if err != nil {

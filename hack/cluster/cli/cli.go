@@ -95,6 +95,7 @@ func (a *app) command() *cobra.Command {
 	root.AddCommand(a.lifecycle()...)
 	root.AddCommand(a.processes()...)
 	root.AddCommand(a.nodes()...)
+	root.AddCommand(a.certManager(), a.realKubelet())
 	return root
 }
 

@@ -75,7 +75,7 @@ func (a *app) loadNode(name string) (layout.Cluster, process.Table, layout.Node,
 }
 
 func (a *app) addNode() *cobra.Command {
-	cmd := &cobra.Command{Use: "add-node NAME...", Short: "add simulated nodes and wait until they are Ready"}
+	cmd := &cobra.Command{Use: "add-node NAME...", Short: "add simulated nodes, or start those that do not run, and wait until they are Ready"}
 	var template layout.Node
 	var caFile string
 	flags := cmd.Flags()
@@ -104,20 +104,35 @@ func (a *app) addNode() *cobra.Command {
 			return err
 		}
 		for _, name := range names {
-			n, err := newNode(c, name, template)
-			if err != nil {
-				return err
-			}
-			if err := a.prepareNode(c, n, ca); err != nil {
-				return err
-			}
-			if err := table.Start(agent(c, "node-"+name, name)); err != nil {
+			if err := a.ensureNode(c, table, name, template, ca); err != nil {
 				return err
 			}
 		}
 		return a.awaitNodes(cmd.Context(), c, table, names)
 	}
 	return cmd
+}
+
+// ensureNode starts a node. One that is there already stays as it is, and is started if it does not run.
+func (a *app) ensureNode(c layout.Cluster, table process.Table, name string, template layout.Node, ca []byte) error {
+	n, err := c.LoadNode(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if n, err = newNode(c, name, template); err != nil {
+			return err
+		}
+		if err := a.prepareNode(c, n, ca); err != nil {
+			return errors.Join(err, os.RemoveAll(c.NodeDir(name)))
+		}
+	case err != nil:
+		return err
+	case n.OS != template.OS:
+		return hint(fmt.Errorf("there is a node called %q already, which runs %s", name, n.OS), "take another name, or remove it with 'remove-node'")
+	}
+	if r, err := table.Find("node-" + name); err == nil && r.Alive() {
+		return nil
+	}
+	return table.Start(agent(c, "node-"+name, name))
 }
 
 // initialBundle is what a new node's client-CA file holds.

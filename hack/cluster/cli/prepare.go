@@ -87,9 +87,6 @@ func newNode(c layout.Cluster, name string, n layout.Node) (layout.Node, error) 
 	if len(name) > 253 || !nodeName.MatchString(name) {
 		return n, usageError{fmt.Errorf("not a node name: %q", name)}
 	}
-	if _, err := c.LoadNode(name); err == nil {
-		return n, hint(fmt.Errorf("there is a node called %q already", name), "take another name, or remove it with 'remove-node'")
-	}
 	others, err := c.Nodes()
 	if err != nil {
 		return n, err

@@ -28,10 +28,7 @@ func (a *app) processes() []*cobra.Command {
 			r.Stop(10 * time.Second)
 			return nil
 		}),
-		a.processCommand("restart", "end a process, if it runs, and start it again", func(t process.Table, r process.Record) error {
-			r.Stop(10 * time.Second)
-			return t.Start(r.Spec)
-		}),
+		a.restart(),
 		a.processCommand("pause", "stop a process in its tracks, as a frozen machine would", func(_ process.Table, r process.Record) error {
 			return r.Signal(syscall.SIGSTOP)
 		}),
@@ -44,19 +41,44 @@ func (a *app) processes() []*cobra.Command {
 
 func (a *app) processCommand(name, short string, act func(process.Table, process.Record) error) *cobra.Command {
 	return &cobra.Command{Use: name + " NAME", Short: short, Args: exactly("NAME"), RunE: func(_ *cobra.Command, args []string) error {
-		_, table, err := a.load()
-		if err != nil {
-			return err
-		}
-		r, err := table.Find(args[0])
-		if errors.Is(err, fs.ErrNotExist) {
-			return hint(fmt.Errorf("there is no process called %q", args[0]), "'status' lists them")
-		}
+		_, table, r, err := a.loadProcess(args[0])
 		if err != nil {
 			return err
 		}
 		return act(table, r)
 	}}
+}
+
+// restart waits until a part of the control plane is well again, so that what follows can rely on it.
+func (a *app) restart() *cobra.Command {
+	cmd := a.processCommand("restart", "end a process, if it runs, and start it again", nil)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, table, r, err := a.loadProcess(args[0])
+		if err != nil {
+			return err
+		}
+		r.Stop(10 * time.Second)
+		if err := table.Start(r.Spec); err != nil {
+			return err
+		}
+		if _, ok := ports[r.Name]; !ok || r.Name == "etcd" {
+			return nil
+		}
+		return a.awaitHealthy(cmd.Context(), c, table, r.Name)
+	}
+	return cmd
+}
+
+func (a *app) loadProcess(name string) (layout.Cluster, process.Table, process.Record, error) {
+	c, table, err := a.load()
+	if err != nil {
+		return c, table, process.Record{}, err
+	}
+	r, err := table.Find(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = hint(fmt.Errorf("there is no process called %q", name), "'status' lists them")
+	}
+	return c, table, r, err
 }
 
 var signerName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)

@@ -241,6 +241,9 @@ func (a *app) down() error {
 	}
 	stopping.Wait()
 	table.Sweep()
+	if err := removeNamespaces(c); err != nil {
+		return err
+	}
 	cache, err := binaries.DefaultCache()
 	if err != nil {
 		return err

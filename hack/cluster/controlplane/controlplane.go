@@ -82,6 +82,11 @@ rules:
 
 // WriteKubeconfig issues a client certificate and writes a kubeconfig that uses it.
 func WriteKubeconfig(c layout.Cluster, path string, r pki.Request) error {
+	return WriteKubeconfigFor(c, path, r, c.APIServer)
+}
+
+// WriteKubeconfigFor is WriteKubeconfig for a client that reaches kube-apiserver at another URL.
+func WriteKubeconfigFor(c layout.Cluster, path string, r pki.Request, server string) error {
 	ca, err := pki.LoadAuthority(c.PKI("ca"))
 	if err != nil {
 		return err
@@ -90,11 +95,11 @@ func WriteKubeconfig(c layout.Cluster, path string, r pki.Request) error {
 	if err := ca.Issue(c.PKI(name), r); err != nil {
 		return err
 	}
-	return layout.WriteFile(path, []byte(fmt.Sprintf(`apiVersion: v1
+	return layout.WriteFile(path, fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 clusters:
 - name: local
-  cluster: {server: %q, certificate-authority: %q}
+  cluster: {server: %q, certificate-authority: %q, tls-server-name: kubernetes}
 users:
 - name: user
   user: {client-certificate: %q, client-key: %q}
@@ -102,7 +107,7 @@ contexts:
 - name: local
   context: {cluster: local, user: user}
 current-context: local
-`, c.APIServer, c.PKI("ca.crt"), c.PKI(name+".crt"), c.PKI(name+".key"))), 0o600)
+`, server, c.PKI("ca.crt"), c.PKI(name+".crt"), c.PKI(name+".key")), 0o600)
 }
 
 // Specs are the control plane's processes in the order in which they are started.

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -23,6 +22,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"kubelet-ca-courier/hack/cluster/relay"
 )
 
 // Proxy forwards connections to Services.
@@ -205,22 +206,7 @@ func (f *forward) handle(ctx context.Context, conn net.Conn) {
 			klog.FromContext(ctx).Error(err, "Backend does not answer", "backend", address)
 			continue
 		}
-		join(conn, backend)
+		relay.Join(conn, backend)
 		return
 	}
-}
-
-// join copies both ways until both ends are done.
-func join(a, b net.Conn) {
-	defer b.Close()
-	var done sync.WaitGroup
-	for _, pair := range [][2]net.Conn{{a, b}, {b, a}} {
-		done.Go(func() {
-			_, _ = io.Copy(pair[0], pair[1]) // how a connection ends is the business of its two ends
-			if half, ok := pair[0].(interface{ CloseWrite() error }); ok {
-				_ = half.CloseWrite()
-			}
-		})
-	}
-	done.Wait()
 }
