@@ -237,7 +237,7 @@ func (d *Delivery) create(ctx context.Context, r *round, n Node, a Attempt) (out
 	case err == nil:
 		d.memory.created(n.Name, ReadRecord(job), d.Clock.Now())
 		d.Report.created(a.Cause)
-		return outcome{state: InFlight, after: patience}, nil
+		return outcome{state: InFlight, after: trust}, nil
 	case apierrors.IsAlreadyExists(err):
 		return d.adopt(ctx, r, n)
 	case refused(err):

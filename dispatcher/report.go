@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -59,6 +60,7 @@ type Report struct {
 	metrics  *Metrics
 	instance string
 
+	serial   atomic.Int64
 	mu       sync.Mutex
 	held     string
 	fault    string
@@ -78,7 +80,7 @@ func (r *Report) event(ctx context.Context, about *corev1.ObjectReference, kind,
 		namespace = metav1.NamespaceDefault
 	}
 	err := r.client.Create(ctx, &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano())},
+		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s.%x.%x", about.Name, now.UnixNano(), r.serial.Add(1))},
 		EventTime:           metav1.NewMicroTime(now),
 		ReportingController: reportingController,
 		ReportingInstance:   r.instance,
