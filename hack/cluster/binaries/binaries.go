@@ -214,7 +214,7 @@ func (s Store) BuildOwn(ctx context.Context, dir string, programs ...Own) error 
 		}
 		if p.Module == s.Source {
 			// As the control plane is built, so that the packages which both need are compiled once.
-			build.env, build.flags = []string{"CGO_ENABLED=0"}, []string{"-trimpath"}
+			build.env, build.flags = []string{"CGO_ENABLED=0"}, []string{"-trimpath", "-ldflags=-s -w"}
 		}
 		if err := build.run(ctx, s.Progress); err != nil {
 			return err

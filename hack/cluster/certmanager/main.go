@@ -4,13 +4,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
-	"github.com/cert-manager/cert-manager/pkg/api"
+	certmanagerv1 "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	"github.com/cert-manager/cert-manager/pkg/controller"
 	"github.com/cert-manager/cert-manager/pkg/controller/cainjector"
 	"github.com/cert-manager/cert-manager/pkg/controller/certificaterequests/approver"
@@ -27,6 +28,8 @@ import (
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/ca"         // registers the kind of issuer
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/selfsigned" // registers the kind of issuer
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -109,7 +112,11 @@ func inject(ctx context.Context, group *errgroup.Group, kubeconfig string) error
 		return err
 	}
 	config.UserAgent = "cert-manager-cainjector"
-	manager, err := ctrl.NewManager(config, ctrl.Options{Scheme: api.Scheme, Metrics: metricsserver.Options{BindAddress: "0"}})
+	kinds := runtime.NewScheme()
+	if err := errors.Join(scheme.AddToScheme(kinds), certmanagerv1.AddToScheme(kinds)); err != nil {
+		return err
+	}
+	manager, err := ctrl.NewManager(config, ctrl.Options{Scheme: kinds, Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
 		return err
 	}
