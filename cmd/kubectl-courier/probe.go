@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -40,9 +41,14 @@ type probe struct {
 	Detail string `json:"detail,omitempty"`
 }
 
+// maxBody is how much of an answer is read: a Status object is smaller.
+const maxBody = 64 << 10
+
 // prober asks kubelets through the API server's node proxy, with the caller's rights.
 type prober struct {
-	client  rest.Interface
+	http *http.Client
+	// paths builds the URLs.
+	paths   rest.Interface
 	timeout time.Duration
 	// parallel is how many nodes are asked at a time: an unreachable one takes the whole timeout.
 	parallel int
@@ -64,22 +70,34 @@ func (p prober) all(ctx context.Context, nodes []corev1.Node, done func()) []pro
 	return probes
 }
 
-// one asks a node for its health.
+// one asks a node for its health. It does so with plain HTTP: client-go drops status and body of an answer whose content
+// type it cannot decode, and a kubelet answers in plain text.
 func (p prober) one(ctx context.Context, node *corev1.Node) probe {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	var status int
-	result := p.client.Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("healthz").MaxRetries(0).Do(ctx)
-	result.StatusCode(&status)
-	body, err := result.Raw()
+	status, body, err := p.get(ctx, p.paths.Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("healthz").URL().String())
 	kind, detail := classify(status, body, err)
 	return probe{Node: node.Name, Ready: nodeReady(node), Answer: kind, Detail: detail}
+}
+
+// get returns the status and the beginning of the body.
+func (p prober) get(ctx context.Context, url string) (int, []byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return 0, nil, err
+	}
+	response, err := p.http.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxBody))
+	return response.StatusCode, body, errors.Join(err, response.Body.Close())
 }
 
 // classify tells the kubelet's answers from the API server's own. The API server answers with a Status object, the kubelet
 // with plain text; "error trying to reach service" is k8s.io/apimachinery/pkg/util/proxy/transport.go.
 func classify(status int, body []byte, err error) (answer, string) {
-	if status == 0 {
+	if err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
 			return answerUnreachable, "no answer in time"
 		}

@@ -54,7 +54,9 @@ type outputFlags struct {
 
 // newOutputFlags returns flags for which no -o means the table.
 func newOutputFlags() *outputFlags {
-	return &outputFlags{print: genericclioptions.NewPrintFlags("")}
+	flags := genericclioptions.NewPrintFlags("")
+	flags.NamePrintFlags = nil // a report has no name
+	return &outputFlags{print: flags}
 }
 
 // format is the value of -o.

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 const (
@@ -107,7 +108,10 @@ func (o *verifyOptions) run(ctx context.Context, names []string) (*verification,
 	if err != nil {
 		return nil, err
 	}
-	p := prober{client: client.CoreV1().RESTClient(), timeout: o.timeout(defaultProbeTimeout), parallel: o.parallel}
+	p, err := o.prober(client)
+	if err != nil {
+		return nil, err
+	}
 	bar := o.progress("asking", len(nodes))
 	probes := p.all(ctx, nodes, bar.step)
 	bar.end()
@@ -124,6 +128,21 @@ func (o *verifyOptions) run(ctx context.Context, names []string) (*verification,
 		explainUnauthorized(probes, p.all(ctx, linux.Items, func() {}), certificate, time.Now())
 	}
 	return newVerification(probes), nil
+}
+
+// prober returns what asks the nodes.
+func (o *verifyOptions) prober(client kubernetes.Interface) (prober, error) {
+	config, err := o.restConfig()
+	if err != nil {
+		return prober{}, err
+	}
+	plain, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return prober{}, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return prober{
+		http: plain, paths: client.CoreV1().RESTClient(), timeout: o.timeout(defaultProbeTimeout), parallel: o.parallel,
+	}, nil
 }
 
 // newVerification counts the answers.
@@ -152,14 +171,22 @@ func explainUnauthorized(probes, witnesses []probe, certificate *x509.Certificat
 		detail = "the API server's client certificate expired at " + certificate.NotAfter.UTC().Format(time.RFC3339)
 	case certificate != nil && now.Before(certificate.NotBefore):
 		detail = "the API server's client certificate is valid only from " + certificate.NotBefore.UTC().Format(time.RFC3339)
+	case certificate != nil: // it is valid, so what is missing is its CA, wherever else that is missing too
+		setDetail(probes, answerUnauthorized, "the kubelet does not trust the signer "+certificate.Issuer.String())
+		return
 	case needsWitness(witnesses):
 		detail = "Linux nodes refuse the API server too: its client certificate has expired, or no node has its CA"
 	default:
 		return
 	}
+	setDetail(probes, answerClientCertificate, detail)
+}
+
+// setDetail says more about the nodes that refused.
+func setDetail(probes []probe, kind answer, detail string) {
 	for i := range probes {
 		if probes[i].Answer == answerUnauthorized {
-			probes[i].Answer, probes[i].Detail = answerClientCertificate, detail
+			probes[i].Answer, probes[i].Detail = kind, detail
 		}
 	}
 }
