@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -17,6 +18,8 @@ type Metrics struct {
 	seconds     prometheus.Histogram
 	held        *prometheus.GaugeVec
 	expiry      prometheus.Gauge
+	lastSigner  prometheus.Gauge
+	accepted    prometheus.Gauge
 	faulty      prometheus.Gauge
 	configTotal prometheus.Counter
 	breakGlass  prometheus.Counter
@@ -44,6 +47,13 @@ func NewMetrics(registry prometheus.Registerer, counts func() map[State]int) (*M
 			Name: "courier_delivered_soonest_expiry_timestamp_seconds",
 			Help: "When the first CA of the bundle that is being delivered expires.",
 		}),
+		lastSigner: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "courier_guarded_last_expiry_timestamp_seconds",
+			Help: "When the last CA that the guarded ConfigMap brought to the delivered bundle expires.",
+		}),
+		accepted: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "courier_accepted_timestamp_seconds", Help: "When the bundle that is being delivered was accepted.",
+		}),
 		faulty: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "courier_config_invalid", Help: "1 while the configuration as it stands cannot be used.",
 		}),
@@ -55,7 +65,8 @@ func NewMetrics(registry prometheus.Registerer, counts func() map[State]int) (*M
 		}),
 	}
 	for _, collector := range []prometheus.Collector{
-		m.created, m.ends, m.seconds, m.held, m.expiry, m.faulty, m.configTotal, m.breakGlass, &nodeCollector{counts: counts},
+		m.created, m.ends, m.seconds, m.held, m.expiry, m.lastSigner, m.accepted, m.faulty, m.configTotal, m.breakGlass,
+		&nodeCollector{counts: counts},
 	} {
 		if err := registry.Register(collector); err != nil {
 			return nil, err
@@ -87,15 +98,27 @@ func (m *Metrics) setHolds(holds []Hold) {
 }
 
 // delivering notes what is delivered from now on.
-func (m *Metrics) delivering(s Snapshot) {
+func (m *Metrics) delivering(s Snapshot, guarded Ref) {
 	parsed, _ := bundle.Parse(s.PEM)
-	var soonest time.Time
-	for _, certificate := range parsed.Certificates {
-		if end := certificate.X509.NotAfter; soonest.IsZero() || end.Before(soonest) {
-			soonest = end
-		}
+	if ends := expiries(parsed); len(ends) > 0 {
+		m.expiry.Set(float64(slices.MinFunc(ends, time.Time.Compare).Unix()))
 	}
-	m.expiry.Set(float64(soonest.Unix()))
+	if ends := expiries(s.contributed(guarded)); len(ends) > 0 {
+		m.lastSigner.Set(float64(slices.MaxFunc(ends, time.Time.Compare).Unix()))
+	}
+	m.accepted.Set(float64(s.Accepted.Unix()))
+}
+
+// expiries returns when each certificate ends.
+func expiries(b *bundle.Bundle) []time.Time {
+	var ends []time.Time
+	if b == nil {
+		return nil
+	}
+	for _, certificate := range b.Certificates {
+		ends = append(ends, certificate.X509.NotAfter)
+	}
+	return ends
 }
 
 // ended counts the end of a Job.

@@ -155,7 +155,7 @@ func (r *Report) holds(ctx context.Context, guarded *corev1.ObjectReference, hol
 
 // begun tells that a round began, if there is anything for it to do.
 func (r *Report) begun(ctx context.Context, guarded *corev1.ObjectReference, t Target, counts map[State]int) {
-	r.metrics.delivering(t.Snapshot)
+	r.metrics.delivering(t.Snapshot, t.Settings.Guarded)
 	r.mu.Lock()
 	r.delivery = guarded
 	r.mu.Unlock()
