@@ -5,8 +5,8 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/hex"
+	"encoding/pem"
 	"slices"
 )
 
@@ -41,44 +41,15 @@ func (b *Bundle) Distinct() []Certificate {
 // Canonical is the one form in which a bundle is delivered: each certificate once, sorted by DER, bare PEM with "\n" line
 // ends. Bundles with the same set of certificates have the same canonical form.
 func (b *Bundle) Canonical() []byte {
-	var text []byte
+	var text bytes.Buffer
 	for _, c := range b.Distinct() {
-		text = appendBlock(text, c.X509.Raw)
+		text.Write(pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: c.X509.Raw}))
 	}
-	return text
-}
-
-// Bytes and characters in a line of PEM (RFC 7468 section 2).
-const (
-	lineBytes      = 48
-	lineCharacters = 64
-)
-
-// appendBlock appends what encoding/pem.Encode writes, several times faster.
-func appendBlock(text, der []byte) []byte {
-	text = slices.Grow(text, base64.StdEncoding.EncodedLen(len(der))*(lineCharacters+1)/lineCharacters+80)
-	text = append(text, "-----BEGIN "+blockType+"-----\n"...)
-	for len(der) > 0 {
-		n := min(len(der), lineBytes)
-		text = append(base64.StdEncoding.AppendEncode(text, der[:n]), '\n')
-		der = der[n:]
-	}
-	return append(text, "-----END "+blockType+"-----\n"...)
+	return text.Bytes()
 }
 
 // Hash is the hexadecimal SHA-256 of the canonical form.
-func (b *Bundle) Hash() string { return hashOf(b.Distinct()) }
-
-// hashOf is the hash of the canonical form of distinct certificates, without making that form.
-func hashOf(distinct []Certificate) string {
-	sum := sha256.New()
-	var text []byte
-	for _, c := range distinct {
-		text = appendBlock(text[:0], c.X509.Raw)
-		sum.Write(text)
-	}
-	return hex.EncodeToString(sum.Sum(nil))
-}
+func (b *Bundle) Hash() string { return Hash(b.Canonical()) }
 
 // Hash is the hexadecimal SHA-256 of data.
 func Hash(data []byte) string {

@@ -107,8 +107,8 @@ func TestEveryCaseGetsItsVerdict(t *testing.T) {
 					t.Errorf("%s: warnings %v, want %s among them", c.About, codes(v.Warnings), want)
 				}
 			}
-			if v.Certificates != c.Certificates {
-				t.Errorf("%s: %d certificates, want %d", c.About, v.Certificates, c.Certificates)
+			if v.Certificates() != c.Certificates {
+				t.Errorf("%s: %d certificates, want %d", c.About, v.Certificates(), c.Certificates)
 			}
 		})
 	}

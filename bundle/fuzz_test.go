@@ -39,15 +39,15 @@ func checkAgainstKubelet(t *testing.T, text []byte, v bundle.Verdict) {
 		}
 		distinct[string(c.Raw)] = struct{}{}
 	}
-	if len(distinct) != v.Certificates {
-		t.Fatalf("the kubelet loads %d distinct certificates, the gate counts %d", len(distinct), v.Certificates)
+	if len(distinct) != v.Certificates() {
+		t.Fatalf("the kubelet loads %d distinct certificates, the gate counts %d", len(distinct), v.Certificates())
 	}
 	canonical := parsed.Canonical()
 	again, findings := bundle.Parse(canonical)
 	if len(findings) > 0 || !bytes.Equal(again.Canonical(), canonical) || !bundle.SameSet(parsed, again) {
 		t.Fatalf("the canonical form is not stable: %v", findings)
 	}
-	if w := bundle.Review(text, canonical, bundletest.At(), nil); !w.Allowed || w.SHA256 != v.SHA256 || w.Certificates != v.Certificates {
+	if w := bundle.Review(text, canonical, bundletest.At(), nil); !w.Allowed || w.SHA256() != v.SHA256() || w.Certificates() != v.Certificates() {
 		t.Fatalf("a review of the canonical form differs: %+v, before %+v", w, v)
 	}
 }

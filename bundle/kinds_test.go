@@ -314,8 +314,8 @@ func TestTextThatParsersReadIsAllowed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := reviewNew(text)
-			if !v.Allowed || v.Certificates != 2 {
-				t.Fatalf("allowed %v, %d certificates, reasons %v", v.Allowed, v.Certificates, v.Reasons)
+			if !v.Allowed || v.Certificates() != 2 {
+				t.Fatalf("allowed %v, %d certificates, reasons %v", v.Allowed, v.Certificates(), v.Reasons)
 			}
 			loaded, err := cert.ParseCertsPEM([]byte(text))
 			if err != nil || len(loaded) != 2 {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
+	"hash/maphash"
 	"slices"
 	"strings"
 )
@@ -16,25 +17,53 @@ func Parse(data []byte) (*Bundle, []Finding) {
 	return parse(data, nil)
 }
 
-// blocks are the well-formed blocks that were read already, by their text. Decoding and parsing is most of the work of
-// reading a bundle, and an old and a new bundle have most blocks in common.
-type blocks map[string]Certificate
+// memory holds the well-formed blocks that were read already. Decoding and parsing is most of the work of reading a bundle,
+// and an old and a new bundle have most blocks in common.
+type memory struct {
+	seed   maphash.Seed
+	blocks map[uint64]remembered
+}
 
-// parse is Parse with a memory, unless that is nil.
-func parse(data []byte, known blocks) (*Bundle, []Finding) {
+// remembered is a block and the certificate in it.
+type remembered struct {
+	text        []byte
+	certificate Certificate
+}
+
+// newMemory returns an empty memory.
+func newMemory() *memory {
+	return &memory{seed: maphash.MakeSeed(), blocks: map[uint64]remembered{}}
+}
+
+// recall returns the certificate of a block with the same text.
+func (m *memory) recall(text []byte) (Certificate, bool) {
+	if m == nil {
+		return Certificate{}, false
+	}
+	r, found := m.blocks[maphash.Bytes(m.seed, text)]
+	return r.certificate, found && bytes.Equal(r.text, text)
+}
+
+// note remembers a block.
+func (m *memory) note(text []byte, c Certificate) {
+	if m != nil {
+		m.blocks[maphash.Bytes(m.seed, text)] = remembered{text, c}
+	}
+}
+
+// parse is Parse with a memory, or without one if it is nil.
+func parse(data []byte, known *memory) (*Bundle, []Finding) {
 	b := &Bundle{}
 	s := &scanner{data: data}
 	s.block = func(position int, label string, text []byte) {
-		c, found := known[string(text)]
+		c, found := known.recall(text)
 		if !found {
 			var faults []Finding
 			if c, faults = readBlock(position, label, text); c.X509 == nil {
 				s.findings = append(s.findings, faults...)
 				return
 			}
-			if known != nil {
-				known[string(text)] = c
-			}
+			known.note(text, c)
 		}
 		c.Position = position
 		b.Certificates = append(b.Certificates, c)

@@ -13,10 +13,24 @@ type Verdict struct {
 	Reasons []Finding
 	// Warnings are what is worth knowing; they never deny.
 	Warnings []Finding
-	// Certificates is how many distinct certificates an allowed bundle holds; 0 where it is denied or cannot be read.
-	Certificates int
-	// SHA256 is the hash of an allowed bundle's canonical form; empty where it is denied or cannot be read.
-	SHA256 string
+	// Bundle is what an allowed bundle holds; nil where it is denied, or unchanged and not well-formed.
+	Bundle *Bundle
+}
+
+// Certificates is how many distinct certificates an allowed bundle holds; 0 where there is none to look at.
+func (v Verdict) Certificates() int {
+	if v.Bundle == nil {
+		return 0
+	}
+	return len(v.Bundle.fingerprints())
+}
+
+// SHA256 is the hash of an allowed bundle's canonical form; empty where there is none to look at.
+func (v Verdict) SHA256() string {
+	if v.Bundle == nil {
+		return ""
+	}
+	return v.Bundle.Hash()
 }
 
 // Review judges the change from the bundle old to the bundle new at the time now. A nil old means that there was none. It
@@ -28,9 +42,9 @@ func Review(old, new []byte, now time.Time, allow Allowances) Verdict {
 	if old != nil && bytes.Equal(old, new) {
 		return unchanged(new)
 	}
-	var known blocks
+	var known *memory
 	if len(old) > 0 {
-		known = blocks{}
+		known = newMemory()
 	}
 	before, _ := parse(old, known)
 	after, findings := parse(new, known)
@@ -42,7 +56,7 @@ func Review(old, new []byte, now time.Time, allow Allowances) Verdict {
 	}
 	v := Verdict{Allowed: len(r.reasons) == 0, Reasons: r.reasons, Warnings: r.warnings}
 	if v.Allowed {
-		v.describe(after)
+		v.Bundle = after
 	}
 	return v
 }
@@ -57,15 +71,9 @@ func ReviewDeletion() Verdict {
 func unchanged(data []byte) Verdict {
 	v := Verdict{Allowed: true}
 	if b, findings := Parse(data); len(findings) == 0 {
-		v.describe(b)
+		v.Bundle = b
 	}
 	return v
-}
-
-// describe notes what an allowed bundle holds.
-func (v *Verdict) describe(b *Bundle) {
-	distinct := b.Distinct()
-	v.Certificates, v.SHA256 = len(distinct), hashOf(distinct)
 }
 
 // review is a judgement in progress.

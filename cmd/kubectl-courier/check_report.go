@@ -37,16 +37,16 @@ func (c *checked) report(paint colours) report {
 		Verdict:      "deny",
 		Reasons:      append([]bundle.Finding{}, c.verdict.Reasons...),
 		Warnings:     append([]bundle.Finding{}, c.verdict.Warnings...),
-		Certificates: c.verdict.Certificates,
-		SHA256:       c.verdict.SHA256,
+		Certificates: c.verdict.Certificates(),
+		SHA256:       c.verdict.SHA256(),
 	}
 	headline := paint.bad("denied")
 	if c.verdict.Allowed {
 		data.Verdict = "allow"
 		headline = paint.good("allowed")
 	}
-	if c.verdict.SHA256 != "" {
-		headline += fmt.Sprintf(": %d certificates, sha256 %s", c.verdict.Certificates, c.verdict.SHA256)
+	if c.verdict.Bundle != nil {
+		headline += fmt.Sprintf(": %d certificates, sha256 %s", data.Certificates, data.SHA256)
 	}
 	r := report{
 		kind:    "BundleReview",
