@@ -49,6 +49,9 @@ func (a *app) processCommand(name, short string, act func(process.Table, process
 	}}
 }
 
+// restartGrace is short: kube-apiserver would wait for its watches to end, and etcd survives anything.
+const restartGrace = 2 * time.Second
+
 // restart waits until a part of the control plane is well again, so that what follows can rely on it.
 func (a *app) restart() *cobra.Command {
 	cmd := a.processCommand("restart", "end a process, if it runs, and start it again", nil)
@@ -57,7 +60,7 @@ func (a *app) restart() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r.Stop(10 * time.Second)
+		r.Stop(restartGrace)
 		if err := table.Start(r.Spec); err != nil {
 			return err
 		}
@@ -81,6 +84,9 @@ func (a *app) loadProcess(name string) (layout.Cluster, process.Table, process.R
 	return c, table, r, err
 }
 
+// signerValidity is that of OpenShift's signers.
+const signerValidity = 365 * 24 * time.Hour
+
 var signerName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
 
 // newSigner makes a signer of kube-apiserver's client certificate, named as OpenShift names its own.
@@ -97,7 +103,7 @@ func newSigner(c layout.Cluster, name string, lifetime time.Duration) (*pki.Auth
 func (a *app) signer() *cobra.Command {
 	root := &cobra.Command{Use: "signer", Short: "make and show signers of the API server's client certificate for kubelets"}
 	create := &cobra.Command{Use: "new NAME", Short: "make a signer", Args: exactly("NAME")}
-	lifetime := create.Flags().Duration("valid-for", 30*24*time.Hour, "how long its certificate is valid")
+	lifetime := create.Flags().Duration("valid-for", signerValidity, "how long its certificate is valid")
 	create.RunE = func(_ *cobra.Command, args []string) error {
 		c, _, err := a.load()
 		if err != nil {
@@ -187,7 +193,7 @@ func (a *app) resign() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r.Stop(10 * time.Second)
+		r.Stop(restartGrace)
 		if err := table.Start(r.Spec); err != nil {
 			return err
 		}

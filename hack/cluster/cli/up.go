@@ -105,7 +105,7 @@ func (a *app) loadOrAllocate(cache string) (layout.Cluster, error) {
 	if err := controlplane.WritePKI(c); err != nil {
 		return c, err
 	}
-	if _, err := newSigner(c, firstSigner, 0); err != nil {
+	if _, err := newSigner(c, firstSigner, signerValidity); err != nil {
 		return c, err
 	}
 	if err := controlplane.Resign(c, firstSigner); err != nil {
