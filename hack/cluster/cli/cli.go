@@ -125,7 +125,7 @@ func (a *app) prepare() error {
 		if err != nil {
 			return hint(err, "give the cluster a directory with --dir")
 		}
-		a.dir = filepath.Join(cache, "cluster")
+		a.dir = filepath.Join(cache, "clusters", "default")
 	}
 	dir, err := filepath.Abs(a.dir)
 	a.dir = dir

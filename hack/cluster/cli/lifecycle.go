@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -53,12 +54,15 @@ func (a *app) assets() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		dir, err := store.Assets()
+		paths, err := store.Ensure(cmd.Context(), binaries.ControlPlane...)
 		if err != nil {
 			return err
 		}
-		if _, err := store.Ensure(cmd.Context(), binaries.ControlPlane...); err != nil {
-			return err
+		dir := filepath.Dir(paths["kube-apiserver"])
+		for name, path := range paths {
+			if filepath.Dir(path) != dir {
+				return hint(fmt.Errorf("%s is not in %s", name, dir), "unset KUBEBUILDER_ASSETS, or make it complete")
+			}
 		}
 		return a.print(dir, dir+"\n")
 	}

@@ -97,7 +97,7 @@ func newNode(c layout.Cluster, name string, n layout.Node) (layout.Node, error) 
 	}
 	for n.Index = 0; taken[n.Index]; n.Index++ {
 		if n.Index == layout.MaxNodes-1 {
-			return n, hint(fmt.Errorf("the cluster has %d simulated nodes, and room for no more", layout.MaxNodes), "'kwok' adds nodes by the thousand")
+			return n, hint(fmt.Errorf("the cluster has %d simulated nodes, and room for no more", layout.MaxNodes), "test/scale simulates nodes by the thousand, without disks")
 		}
 	}
 	n.Name, n.BootID = name, newBootID()

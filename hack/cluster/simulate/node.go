@@ -116,17 +116,12 @@ func newProvider(ctx context.Context, client kubernetes.Interface, c layout.Clus
 	return p
 }
 
-// handler has the routes of pods: `kubectl logs` goes through them.
+// handler has the routes of pods that are simulated: `kubectl logs` goes through them.
 func (p *Provider) handler() http.Handler {
 	return api.PodHandler(api.PodHandlerConfig{
-		RunInContainer:        p.RunInContainer,
-		AttachToContainer:     p.AttachToContainer,
-		PortForward:           p.PortForward,
 		GetContainerLogs:      p.GetContainerLogs,
 		GetPods:               p.GetPods,
 		GetPodsFromKubernetes: func(context.Context) ([]*corev1.Pod, error) { return p.pods.List(labels.Everything()) },
-		GetStatsSummary:       p.GetStatsSummary,
-		GetMetricsResource:    p.GetMetricsResource,
 	}, true)
 }
 

@@ -9,14 +9,12 @@ import (
 	"sync"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
 	"github.com/virtual-kubelet/virtual-kubelet/errdefs"
 	"github.com/virtual-kubelet/virtual-kubelet/node/api"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/record"
-	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"kubelet-ca-courier/hack/cluster/layout"
 )
@@ -152,31 +150,4 @@ func (p *Provider) GetContainerLogs(ctx context.Context, namespace, pod, contain
 		done = n.done
 	}
 	return &follower{File: file, done: done, gone: ctx.Done()}, nil
-}
-
-var errNotSimulated = errors.New("not simulated")
-
-// RunInContainer is not simulated.
-func (p *Provider) RunInContainer(context.Context, string, string, string, []string, api.AttachIO) error {
-	return errNotSimulated
-}
-
-// AttachToContainer is not simulated.
-func (p *Provider) AttachToContainer(context.Context, string, string, string, api.AttachIO) error {
-	return errNotSimulated
-}
-
-// PortForward is not simulated.
-func (p *Provider) PortForward(context.Context, string, string, int32, io.ReadWriteCloser) error {
-	return errNotSimulated
-}
-
-// GetStatsSummary is not simulated.
-func (p *Provider) GetStatsSummary(context.Context) (*statsv1alpha1.Summary, error) {
-	return nil, errNotSimulated
-}
-
-// GetMetricsResource is not simulated.
-func (p *Provider) GetMetricsResource(context.Context) ([]*dto.MetricFamily, error) {
-	return nil, errNotSimulated
 }
