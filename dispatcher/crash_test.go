@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -13,6 +14,9 @@ import (
 
 	"kubelet-ca-courier/node"
 )
+
+// seeds is how many random histories are tried.
+var seeds = flag.Uint64("seeds", 15, "number of random histories")
 
 // crashAt kills the dispatcher at the nth write from now, before or after it, and reports through the returned function
 // whether it came to that.
@@ -52,7 +56,7 @@ func TestKilledAtAnyWriteTheNextDispatcherConverges(t *testing.T) {
 				w.settle()
 				w.behave = map[string]behaviour{}
 				w.setReady("win-004", corev1.ConditionTrue)
-				w.pass(3*time.Minute, 3*time.Second)
+				w.pass(3 * time.Minute)
 				w.settle()
 				w.wantStates(map[State]int{Delivered: 5})
 				w.wantEverywhere(b)
@@ -147,7 +151,7 @@ func TestAFailingAPIServerIsOutlasted(t *testing.T) {
 				}
 				b := a + newCA(t, "b")
 				w.guard(b)
-				w.pass(2*time.Minute, 2*time.Second)
+				w.pass(2 * time.Minute)
 				w.settle()
 				w.wantStates(map[State]int{Delivered: 5})
 				w.wantEverywhere(b)
@@ -160,8 +164,7 @@ func TestAFailingAPIServerIsOutlasted(t *testing.T) {
 // after every run that each node ends up with the last bundle. That an older bundle is never written after a newer one
 // is checked by the disks themselves.
 func TestWhateverHappensTheClusterConverges(t *testing.T) {
-	const runs = 40
-	for seed := range uint64(runs) {
+	for seed := range *seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			w := newWorld(t)
 			w.random = rand.New(rand.NewPCG(seed, 2))
@@ -172,9 +175,9 @@ func TestWhateverHappensTheClusterConverges(t *testing.T) {
 				last = w.happen(step, last)
 			}
 			w.heal()
-			w.pass(5*time.Minute, 5*time.Second)
+			w.pass(5 * time.Minute)
 			w.settle()
-			w.pass(time.Hour, time.Minute)
+			w.pass(time.Hour)
 			w.settle()
 			w.wantEverywhere(last)
 			w.wantStates(map[State]int{Delivered: 4})

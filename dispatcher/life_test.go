@@ -91,7 +91,7 @@ func TestARotationCostsTwoWritesOfEveryNode(t *testing.T) {
 func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 	w, a := delivered(t, 5)
 	w.guard("# the same CA, with a comment\n" + a)
-	w.pass(11*time.Hour, 10*time.Minute)
+	w.pass(11 * time.Hour)
 	w.wantWrites(map[string]int{})
 	w.restart()
 	w.settle()
@@ -100,7 +100,7 @@ func TestNothingIsWrittenWhileNothingChanges(t *testing.T) {
 
 func TestEveryNodeIsLookedAtAgainWithinADay(t *testing.T) {
 	w, _ := delivered(t, 20)
-	w.pass(24*time.Hour+time.Minute, 5*time.Minute)
+	w.pass(24*time.Hour + time.Minute)
 	jobs := w.writes["create *v1.Job"]
 	if jobs < 20 || jobs > 40 {
 		t.Errorf("%d Jobs within a day, want every node to get one and none more than two", jobs)
@@ -127,7 +127,7 @@ func TestANodeThatIsNotReadyIsDeliveredToWhenItIsBack(t *testing.T) {
 	w.guard(b)
 	w.settle()
 	w.wantStates(map[State]int{Delivered: 2, NotReady: 1})
-	w.pass(3*time.Hour, 10*time.Minute)
+	w.pass(3 * time.Hour)
 	w.wantWrites(map[string]int{"create *v1.ConfigMap": 1, "create *v1.Job": 2, "delete *v1.Job": 2})
 	w.setReady("win-001", corev1.ConditionTrue)
 	w.settle()
@@ -265,7 +265,7 @@ func TestABundleThatComesBackIsDeliveredAgain(t *testing.T) {
 	b := a + newCAUntil(t, "b", w.clock.Now().Add(time.Minute)) // may go again: it expires at once
 	w.guard(b)
 	w.settle()
-	w.pass(10*time.Minute, time.Minute)
+	w.pass(10 * time.Minute)
 	w.guard(a)
 	w.settle()
 	w.wantEverywhere(a)
@@ -288,7 +288,7 @@ func TestAnOlderJobAndItsPodAreGoneBeforeTheNewerOneExists(t *testing.T) {
 	w.guard(c)
 	// The node stops answering, so the older Job's pod cannot be ended.
 	w.setReady("win-000", corev1.ConditionUnknown)
-	w.pass(time.Hour, 5*time.Minute)
+	w.pass(time.Hour)
 	if job := w.job("win-000"); job.UID != older || job.DeletionTimestamp == nil {
 		t.Errorf("Job %s, want the older one on its way out, and none beside it", job.UID)
 	}
@@ -326,7 +326,7 @@ func TestAPodThatOutlivesItsJobIsWaitedFor(t *testing.T) {
 		w.must(client.IgnoreNotFound(w.api.Delete(t.Context(), &pod)))
 	}
 	w.behave = map[string]behaviour{}
-	w.pass(20*time.Second, time.Second)
+	w.pass(20 * time.Second)
 	w.wantStates(map[State]int{Delivered: 1})
 }
 
@@ -339,7 +339,7 @@ func TestAFailingNodeIsTriedAgainAtGrowingIntervals(t *testing.T) {
 	w.wantStates(map[State]int{Backoff: 1})
 	var attempts []string
 	for range 200 {
-		w.pass(30*time.Second, 30*time.Second)
+		w.pass(30 * time.Second)
 		if job := w.jobsNow(); len(job) == 1 {
 			attempts = append(attempts, job[0].Annotations[AnnotationAttempt])
 		}
@@ -353,7 +353,7 @@ func TestAFailingNodeIsTriedAgainAtGrowingIntervals(t *testing.T) {
 		t.Errorf("the Job remembers %q of the attempt before", got)
 	}
 	delete(w.behave, "win")
-	w.pass(90*time.Minute, time.Minute)
+	w.pass(90 * time.Minute)
 	w.wantStates(map[State]int{Delivered: 1})
 }
 
@@ -363,7 +363,7 @@ func TestAJobStuckInAnImagePullEndsAtItsDeadlineAndIsTriedAgain(t *testing.T) {
 	w.behave["win"] = behaviour{hangs: true}
 	w.guard(newCA(t, "a"))
 	w.settle()
-	w.pass(2*time.Minute, 20*time.Second)
+	w.pass(2 * time.Minute)
 	w.wantStates(map[State]int{Slow: 1})
 	job := w.job("win")
 	if *job.Spec.ActiveDeadlineSeconds != 600 {
@@ -376,7 +376,7 @@ func TestAJobStuckInAnImagePullEndsAtItsDeadlineAndIsTriedAgain(t *testing.T) {
 	w.settle()
 	w.wantStates(map[State]int{Backoff: 1})
 	delete(w.behave, "win")
-	w.pass(2*time.Minute, 5*time.Second)
+	w.pass(2 * time.Minute)
 	w.wantStates(map[State]int{Delivered: 1})
 	if got := w.job("win").Annotations; got[AnnotationAttempt] != "2" || got[AnnotationLastFailure] != "Job was active longer than specified deadline" {
 		t.Errorf("attempt %s after %q, want the second one, and the reason", got[AnnotationAttempt], got[AnnotationLastFailure])
@@ -406,7 +406,7 @@ func TestARefusedJobIsAskedForAgainLater(t *testing.T) {
 				t.Errorf("%d events about it, want one on the node and one on the guarded ConfigMap", got)
 			}
 			w.refuse = func(string, client.Object) error { return nil }
-			w.pass(2*time.Minute, 5*time.Second)
+			w.pass(2 * time.Minute)
 			w.wantStates(map[State]int{Delivered: 3})
 		})
 	}

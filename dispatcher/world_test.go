@@ -24,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -53,12 +54,16 @@ type world struct {
 	// writes counts writes by verb and kind.
 	writes map[string]int
 	serial int
+	// mutations counts all changes of the cluster.
+	mutations int
+	// edits counts the changes of ConfigMaps that dispatchers watch.
+	edits int
 	// intercept is called before and after each write of a dispatcher; an error ends the dispatcher's life.
 	intercept func(when, verb string, object client.Object) error
 	// refuse makes the API server refuse writes.
 	refuse func(verb string, object client.Object) error
-	// most is the largest number of Jobs seen live at once.
-	most int
+	// rest is what the cluster looked like when it had nothing to do.
+	rest string
 }
 
 // behaviour is how the landing ends: an exit code, or never.
@@ -89,7 +94,9 @@ func newWorld(t *testing.T, settings ...string) *world {
 		intercept: func(string, string, client.Object) error { return nil },
 		refuse:    func(string, client.Object) error { return nil },
 	}
-	w.api = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{Create: w.create, Delete: w.delete, Update: w.update})
+	w.api = interceptor.NewClient(fake.NewClientBuilder().WithRESTMapper(mapper()).Build(), interceptor.Funcs{
+		Create: w.create, Delete: w.delete, Update: w.update, SubResourceUpdate: w.updateStatus,
+	})
 	w.configure(settings...)
 	w.start()
 	return w
@@ -126,6 +133,7 @@ func (w *world) apply(namespace, name string, data, annotations map[string]strin
 		err = w.api.Update(ctx, object)
 	}
 	w.must(err)
+	w.edits++
 }
 
 // addNode adds a Ready Windows node.
@@ -185,8 +193,26 @@ func (w *world) id(kind string) string {
 	return fmt.Sprintf("%s-%04d", kind, w.serial)
 }
 
+// mapper knows the few kinds that are used; the default one knows all and takes its time.
+func mapper() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot)
+	m.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+	m.Add(batchv1.SchemeGroupVersion.WithKind("Job"), meta.RESTScopeNamespace)
+	m.Add(eventsv1.SchemeGroupVersion.WithKind("Event"), meta.RESTScopeNamespace)
+	return m
+}
+
+// updateStatus counts.
+func (w *world) updateStatus(ctx context.Context, c client.Client, name string, object client.Object, opts ...client.SubResourceUpdateOption) error {
+	w.mutations++
+	return c.SubResource(name).Update(ctx, object, opts...)
+}
+
 // create is the API server's part in creating: an identity and a time.
 func (w *world) create(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.CreateOption) error {
+	w.mutations++
 	object.SetUID(types.UID(w.id("uid")))
 	object.SetCreationTimestamp(metav1.NewTime(w.clock.Now()))
 	return c.Create(ctx, object, opts...)
@@ -194,6 +220,7 @@ func (w *world) create(ctx context.Context, c client.WithWatch, object client.Ob
 
 // update keeps the identity.
 func (w *world) update(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.UpdateOption) error {
+	w.mutations++
 	before := object.DeepCopyObject().(client.Object)
 	if err := c.Get(ctx, client.ObjectKeyFromObject(object), before); err != nil {
 		return err
@@ -205,6 +232,7 @@ func (w *world) update(ctx context.Context, c client.WithWatch, object client.Ob
 
 // delete is the API server's part in deleting: preconditions, and the finalizer of a foreground deletion.
 func (w *world) delete(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
+	w.mutations++
 	var options client.DeleteOptions
 	options.ApplyOptions(opts)
 	now := object.DeepCopyObject().(client.Object)
@@ -234,6 +262,7 @@ type replica struct {
 	// nodes and jobs are its caches.
 	nodes map[string]corev1.Node
 	jobs  map[string]batchv1.Job
+	edits int
 	queue map[string]bool
 	timer map[string]time.Time
 }
@@ -284,7 +313,6 @@ func (r *replica) guardWrite(verb string, object client.Object, write func() err
 	if err := write(); err != nil {
 		return err
 	}
-	r.w.count()
 	if _, event := object.(*eventsv1.Event); event {
 		return nil
 	}
@@ -310,13 +338,17 @@ func (r *replica) sync() {
 	nodes, jobs := &corev1.NodeList{}, &batchv1.JobList{}
 	r.w.must(r.w.api.List(ctx, nodes, client.MatchingLabels(windowsLabels)))
 	r.w.must(r.w.api.List(ctx, jobs, client.InNamespace(JobsNamespace)))
+	if r.edits != r.w.edits {
+		r.edits = r.w.edits
+		r.enqueue("")
+	}
 	before, had := r.nodes, r.jobs
 	r.nodes, r.jobs = map[string]corev1.Node{}, map[string]batchv1.Job{}
 	for _, n := range nodes.Items {
 		trimmed, err := trimNode(&n)
 		r.w.must(err)
 		r.nodes[n.Name] = *trimmed.(*corev1.Node)
-		if old, ok := before[n.Name]; !ok || old.ResourceVersion != n.ResourceVersion {
+		if old, ok := before[n.Name]; !ok || old.UID != n.UID || old.ResourceVersion != n.ResourceVersion {
 			r.enqueue(n.Name)
 		}
 	}
@@ -324,7 +356,7 @@ func (r *replica) sync() {
 		trimmed, err := trimJob(&j)
 		r.w.must(err)
 		r.jobs[j.Name] = *trimmed.(*batchv1.Job)
-		if old, ok := had[j.Name]; !ok || old.ResourceVersion != j.ResourceVersion {
+		if old, ok := had[j.Name]; !ok || old.UID != j.UID || old.ResourceVersion != j.ResourceVersion {
 			r.enqueue(jobRequest(ctx, &j)[0].Name)
 		}
 	}
@@ -432,17 +464,6 @@ func (w *world) podsNow() []corev1.Pod {
 	list := &corev1.PodList{}
 	w.must(w.api.List(w.t.Context(), list, client.InNamespace(JobsNamespace)))
 	return list.Items
-}
-
-// count keeps the number of live Jobs, and finds two pods at work on one node.
-func (w *world) count() {
-	live := 0
-	for _, job := range w.jobsNow() {
-		if ReadRecord(&job).Phase == Live {
-			live++
-		}
-	}
-	w.most = max(w.most, live)
 }
 
 // controllers lets the Job controller start a pod for every live Job that has none.
@@ -615,70 +636,67 @@ func (w *world) turn() {
 	w.t.Helper()
 	for _, r := range w.dispatchers {
 		r.sync()
-		r.enqueue("")
 		if !r.work() {
 			w.restart()
 			return
 		}
 	}
+	now := fmt.Sprint(w.mutations, w.behave)
+	if now == w.rest {
+		return
+	}
 	w.controllers()
 	w.kubelets()
 	w.collect()
+	w.rest = now
 }
 
-// settle takes turns, a second apart, until nothing changes any more.
+// settle takes turns, a second apart, until nothing changes any more and no dispatcher means to do something within
+// seconds.
 func (w *world) settle() {
 	w.t.Helper()
-	const most = 5000
+	const most = 2000
 	for range most {
-		before := w.fingerprint()
+		before := w.mutations
 		w.turn()
-		w.clock.SetTime(w.clock.Now().Add(time.Second))
-		if before == w.fingerprint() && !w.busy() {
+		if before == w.mutations && w.due().Sub(w.clock.Now()) > 15*time.Second {
 			return
 		}
+		w.clock.SetTime(w.clock.Now().Add(time.Second))
 	}
-	w.t.Fatalf("the cluster does not come to rest:\n%s", w.fingerprint())
+	w.t.Fatal("the cluster does not come to rest")
 }
 
-// pass lets time go by, in steps.
-func (w *world) pass(long, step time.Duration) {
+// pass lets time go by. It stops wherever something happens, or a dispatcher means to do something.
+func (w *world) pass(long time.Duration) {
 	w.t.Helper()
-	for passed := time.Duration(0); passed < long; passed += step {
-		w.clock.SetTime(w.clock.Now().Add(step))
+	end := w.clock.Now().Add(long)
+	for w.clock.Now().Before(end) {
+		before := w.mutations
 		w.turn()
+		next := w.clock.Now().Add(time.Second)
+		if due := w.due(); before == w.mutations && due.After(next) {
+			next = due
+		}
+		if next.After(end) {
+			next = end
+		}
+		w.clock.SetTime(next)
 	}
+	w.turn()
 }
 
-// busy reports whether a dispatcher will do something within seconds.
-func (w *world) busy() bool {
+// due is when a dispatcher next means to do something.
+func (w *world) due() time.Time {
+	next := w.clock.Now().Add(24 * time.Hour)
 	for _, r := range w.dispatchers {
 		for _, due := range r.timer {
-			if due.Sub(w.clock.Now()) < 15*time.Second {
-				return true
+			if due.Before(next) {
+				next = due
 			}
 		}
 	}
-	return false
-}
-
-// fingerprint is the cluster in one text.
-func (w *world) fingerprint() string {
-	var lines []string
-	for _, job := range w.jobsNow() {
-		r := ReadRecord(&job)
-		lines = append(lines, fmt.Sprintf("job %s %s %s %s deleting=%t", r.Name, r.UID, shortHash(r.Hash), r.Phase, r.Deleting))
-	}
-	for _, pod := range w.podsNow() {
-		lines = append(lines, fmt.Sprintf("pod %s %s", pod.Name, pod.Status.Phase))
-	}
-	list := &corev1.ConfigMapList{}
-	w.must(w.api.List(w.t.Context(), list, client.InNamespace(JobsNamespace)))
-	for _, object := range list.Items {
-		lines = append(lines, fmt.Sprintf("snapshot %s %s", object.Name, object.Annotations[AnnotationSequence]))
-	}
-	slices.Sort(lines)
-	return strings.Join(lines, "\n")
+	return next
 }
 
 // states counts the nodes in each state, as the first dispatcher sees them.
@@ -744,7 +762,6 @@ func (w *world) turnWithoutControllers() {
 	w.t.Helper()
 	for _, r := range w.dispatchers {
 		r.sync()
-		r.enqueue("")
 		r.work()
 	}
 	w.clock.SetTime(w.clock.Now().Add(time.Second))

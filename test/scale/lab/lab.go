@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -38,6 +39,9 @@ const CourierUser = "courier"
 //go:embed stages.yaml
 var stages string
 
+// startTimeout is how long a process may take on a machine that is busy with something else.
+const startTimeout = 5 * time.Minute
+
 // auditPolicy logs every write once, when it is answered.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -54,7 +58,11 @@ func Start(t testing.TB) *Lab {
 	l := &Lab{assets: need.ControlPlane(t), Dir: t.TempDir()}
 	l.Audit = filepath.Join(l.Dir, "audit.log")
 	policy := l.write(t, "audit-policy.yaml", auditPolicy)
-	env := &envtest.Environment{BinaryAssetsDirectory: l.assets}
+	env := &envtest.Environment{
+		BinaryAssetsDirectory:    l.assets,
+		ControlPlaneStartTimeout: startTimeout,
+		ControlPlaneStopTimeout:  startTimeout,
+	}
 	env.ControlPlane.GetAPIServer().Configure().
 		Set("audit-policy-file", policy).
 		Set("audit-log-path", l.Audit).
