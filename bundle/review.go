@@ -83,7 +83,7 @@ type review struct {
 	before, after     *Bundle
 	there             map[Fingerprint]int      // position in the new bundle
 	had               map[Fingerprint]struct{} // the old bundle's, once somebody asked
-	usable            []Certificate            // of the new bundle
+	usable            []Certificate            // of the new bundle, by any clock within the skew
 	reasons, warnings []Finding
 }
 
@@ -104,7 +104,7 @@ func (r *review) inspect() {
 		r.there[c.Fingerprint] = c.Position
 		if faults := defects(c.X509); len(faults) > 0 {
 			r.blame(c, faults)
-		} else if validAt(c.X509, r.now) {
+		} else if validAt(c.X509, r.now) || begins(c.X509, r.now) {
 			r.usable = append(r.usable, c)
 		}
 		r.inspectTime(c)

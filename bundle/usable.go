@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// ClockSkew is how far the clocks of nodes and of the judge may be apart: a CA whose time ends within it may go.
+// ClockSkew is how far the clocks of nodes, of the bundle's writer and of the judge may be apart: a CA whose time ends
+// within it may go, and one whose time begins within it may be all there is, as when a rotation starts afresh.
 const ClockSkew = 5 * time.Minute
 
 // soon is the time before its end from which a certificate is worth a warning.
@@ -81,6 +82,12 @@ func strongKey(c *x509.Certificate) bool {
 // validAt says whether t is within the certificate's time, both ends included, as crypto/x509 reads them.
 func validAt(c *x509.Certificate, t time.Time) bool {
 	return !t.Before(c.NotBefore) && !t.After(c.NotAfter)
+}
+
+// begins says whether c is about to begin, so that a clock which is ahead of now, such as that of the one who just made
+// it, shows a time within it.
+func begins(c *x509.Certificate, now time.Time) bool {
+	return now.Before(c.NotBefore) && validAt(c, now.Add(ClockSkew))
 }
 
 // Unusable says why a kubelet whose clock shows now would refuse a client certificate that this CA issued: for defects, or

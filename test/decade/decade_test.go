@@ -1,0 +1,52 @@
+package decade
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+var (
+	seeds = flag.Uint64("seeds", 12, "how many clusters live")
+	first = flag.Uint64("first", 1, "the seed of the first")
+	years = flag.Float64("years", 2, "how many years each lives; clusters in short-rotation testing live a tenth of that")
+	told  = flag.Int("told", 60, "how many of the last lines of a broken history are printed")
+)
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	m.Run()
+}
+
+func TestDecadesPassWithoutABrokenPromise(t *testing.T) {
+	var total stats
+	var lived time.Duration
+	started := time.Now()
+	for seed := *first; seed < *first+*seeds; seed++ {
+		h := makeHistory(seed, time.Duration(*years*float64(365*day)))
+		w := live(h)
+		total.add(w.stats)
+		if w.broken != nil {
+			t.Error(explain(h, w.broken))
+			continue
+		}
+		lived += h.length
+	}
+	t.Logf("%.1f cluster-years of %d clusters in %s: %+v", lived.Hours()/24/365, *seeds, time.Since(started).Round(time.Second), total)
+}
+
+// explain is the shortest history that breaks the promise, and what happened last in it.
+func explain(h history, broken *violation) string {
+	short, w := shortest(h, broken)
+	if w == nil {
+		return fmt.Sprintf("seed %d: %s: %s (and not when run again)", h.seed, broken.promise, broken.about)
+	}
+	last := w.told[max(0, len(w.told)-*told):]
+	return fmt.Sprintf("BROKEN: %s\n%s: %s\nthe shortest history:\n%s\nwhat happened last:\n%s", w.broken.promise,
+		w.broken.at.Format(time.DateTime), w.broken.about, short, strings.Join(last, "\n"))
+}
