@@ -2,9 +2,11 @@ package webhook
 
 import (
 	"fmt"
+	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -44,9 +46,22 @@ func SetupWithManager(mgr ctrl.Manager, opts Options) error {
 		return fmt.Errorf("registering the gate's metrics: %w", err)
 	}
 	g := &gate{guarded: opts.Guarded, clock: opts.Clock, metrics: m}
-	mgr.GetWebhookServer().Register(Path, admission.WithValidator[*corev1.ConfigMap](mgr.GetScheme(), g))
+	mgr.GetWebhookServer().Register(Path, g.handler(mgr.GetScheme()))
 	if err := mgr.AddReadyzCheck("webhook", newServed(opts, m).check); err != nil {
 		return fmt.Errorf("adding the webhook's readiness check: %w", err)
 	}
 	return nil
+}
+
+// handler serves reviews. As long as nothing is guarded, because no configuration was read yet, it answers none: then the
+// failure policies decide, which a refusal would override.
+func (g *gate) handler(scheme *runtime.Scheme) http.Handler {
+	reviews := admission.WithValidator[*corev1.ConfigMap](scheme, g)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.guarded() == (Ref{}) {
+			http.Error(w, "no configuration yet", http.StatusServiceUnavailable)
+			return
+		}
+		reviews.ServeHTTP(w, r)
+	})
 }
