@@ -86,8 +86,8 @@ func (a *app) addNode() *cobra.Command {
 	flags.StringVar(&template.Program, "program", "auto", "how Windows programs run: wine, native, or auto for wine where it is installed")
 	flags.StringVar(&caFile, "ca-file", "", "what the node's client-CA file holds at first (default: the signer in use)")
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
-		if len(names) == 0 {
-			return usageError{errors.New("missing argument NAME")}
+		if err := checkNodeNames(names); err != nil {
+			return err
 		}
 		c, table, err := a.load()
 		if err != nil {

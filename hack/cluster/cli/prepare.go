@@ -82,11 +82,20 @@ func (a *app) buildPrograms(ctx context.Context, c layout.Cluster, n layout.Node
 // nodeName is what a DNS subdomain may be, which is what Kubernetes asks of node names.
 var nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
+func checkNodeNames(names []string) error {
+	if len(names) == 0 {
+		return usageError{errors.New("missing argument NAME")}
+	}
+	for _, name := range names {
+		if len(name) > 253 || !nodeName.MatchString(name) {
+			return usageError{fmt.Errorf("not a node name: %q", name)}
+		}
+	}
+	return nil
+}
+
 // newNode gives the node a name and addresses that no other node of the cluster has.
 func newNode(c layout.Cluster, name string, n layout.Node) (layout.Node, error) {
-	if len(name) > 253 || !nodeName.MatchString(name) {
-		return n, usageError{fmt.Errorf("not a node name: %q", name)}
-	}
 	others, err := c.Nodes()
 	if err != nil {
 		return n, err

@@ -176,7 +176,7 @@ func (w windows) host(word string) string {
 	if at == nil {
 		return word
 	}
-	return word[:at[0]] + filepath.Join(w.disk(), slashed(word[at[1]:]))
+	return word[:at[0]] + filepath.Join(w.disk(), filepath.Join("/", slashed(word[at[1]:]))) // no way out by ".."
 }
 
 func slashed(windowsPath string) string { return strings.ReplaceAll(windowsPath, `\`, "/") }
