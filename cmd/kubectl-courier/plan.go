@@ -73,7 +73,7 @@ func (r *rollout) planReport(c colours, now time.Time) report {
 		})
 	}
 	if r.Bundle != nil {
-		out.summary = append(out.summary, fmt.Sprintf("%d of %s get a Job", writes, plural(r.Total, "node")))
+		out.summary = append(out.summary, fmt.Sprintf("%d of %d nodes get a Job", writes, r.Total))
 	}
 	return out
 }

@@ -97,7 +97,7 @@ func (r *rollout) settled() bool {
 
 // headline is the answer in a line.
 func (r *rollout) headline(c colours) string {
-	line := fmt.Sprintf("%d of %s hold the bundle", r.Delivered, plural(r.Total, "node"))
+	line := fmt.Sprintf("%d of %d nodes hold the bundle", r.Delivered, r.Total)
 	if rest := r.countsLine(); rest != "" {
 		line += "; " + rest
 	}
