@@ -152,7 +152,7 @@ func (w *world) addNode(name string) {
 func (w *world) addNodes(count int) {
 	w.t.Helper()
 	for i := range count {
-		w.addNode(fmt.Sprintf("win-%03d", i))
+		w.addNode(nodeName(i))
 	}
 }
 
@@ -767,10 +767,12 @@ func (w *world) turnWithoutControllers() {
 	w.clock.SetTime(w.clock.Now().Add(time.Second))
 }
 
+func nodeName(i int) string { return fmt.Sprintf("win-%03d", i) }
+
 func nodeNames(count int) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range count {
-			if !yield(fmt.Sprintf("win-%03d", i)) {
+			if !yield(nodeName(i)) {
 				return
 			}
 		}

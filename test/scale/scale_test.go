@@ -201,7 +201,13 @@ func (b *bench) parallel(n int, do func(i int) error) {
 func (b *bench) clear(jobs *completions) {
 	b.t.Helper()
 	ctx, background := b.t.Context(), metav1.DeletePropagationBackground
-	b.must(b.client.BatchV1().Jobs(dispatcher.JobsNamespace).DeleteCollection(ctx, metav1.DeleteOptions{PropagationPolicy: &background}, metav1.ListOptions{}))
+	b.parallel(*nodes, func(i int) error {
+		err := b.client.BatchV1().Jobs(dispatcher.JobsNamespace).Delete(ctx, nodeName(i), metav1.DeleteOptions{PropagationPolicy: &background})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
 	b.must(b.client.CoreV1().ConfigMaps(dispatcher.JobsNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	b.must(wait.PollUntilContextTimeout(ctx, time.Second, patience, true, func(ctx context.Context) (bool, error) {
 		pods, err := b.client.CoreV1().Pods(dispatcher.JobsNamespace).List(ctx, metav1.ListOptions{Limit: 1})
