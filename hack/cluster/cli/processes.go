@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -60,16 +62,44 @@ func (a *app) restart() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r.Stop(restartGrace)
-		if err := table.Start(r.Spec); err != nil {
-			return err
-		}
-		if _, ok := ports[r.Name]; !ok || r.Name == "etcd" {
-			return nil
-		}
-		return a.awaitHealthy(cmd.Context(), c, table, r.Name)
+		return a.restartProcess(cmd.Context(), c, table, r)
 	}
 	return cmd
+}
+
+// clients are the parts of the control plane that do not survive every absence of kube-apiserver: while they start, they
+// give up and leave it to others to start them again.
+var clients = []string{"kube-controller-manager", "kube-scheduler"}
+
+func (a *app) restartProcess(ctx context.Context, c layout.Cluster, table process.Table, r process.Record) error {
+	var running []process.Record
+	for _, name := range clients {
+		if client, err := table.Find(name); err == nil && client.Alive() && r.Name == "kube-apiserver" {
+			running = append(running, client)
+		}
+	}
+	r.Stop(restartGrace)
+	if err := table.Start(r.Spec); err != nil {
+		return err
+	}
+	if r.Name != "kube-apiserver" && !slices.Contains(clients, r.Name) {
+		return nil
+	}
+	if err := a.awaitHealthy(ctx, c, table, r.Name); err != nil {
+		return err
+	}
+	for _, client := range running {
+		if client.Alive() {
+			continue
+		}
+		if err := table.Start(client.Spec); err != nil {
+			return err
+		}
+		if err := a.awaitHealthy(ctx, c, table, client.Name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (a *app) loadProcess(name string) (layout.Cluster, process.Table, process.Record, error) {
@@ -193,11 +223,7 @@ func (a *app) resign() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		r.Stop(restartGrace)
-		if err := table.Start(r.Spec); err != nil {
-			return err
-		}
-		return a.awaitHealthy(cmd.Context(), c, table, "kube-apiserver")
+		return a.restartProcess(cmd.Context(), c, table, r)
 	}
 	return cmd
 }
