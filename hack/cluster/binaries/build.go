@@ -40,7 +40,7 @@ func (b goBuild) run(ctx context.Context, progress *Progress) error {
 	if err := LookGo(); err != nil {
 		return err
 	}
-	args := append([]string{"build", "-v"}, b.flags...)
+	args := append([]string{"build", "-v", "-buildvcs=false"}, b.flags...)
 	args = append(append(args, "-o", b.output), b.packages...)
 	cmd := b.command(ctx, args...)
 	stderr, err := cmd.StderrPipe()
@@ -100,6 +100,6 @@ func (b goBuild) countPackages(ctx context.Context) int {
 func (b goBuild) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = b.dir
-	cmd.Env = append(append(os.Environ(), "GOWORK=off", "GOFLAGS=-buildvcs=false"), b.env...)
+	cmd.Env = append(append(os.Environ(), "GOWORK=off"), b.env...)
 	return cmd
 }
