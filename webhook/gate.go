@@ -3,6 +3,7 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -127,19 +128,22 @@ func content(object *corev1.ConfigMap, key string) value {
 }
 
 // allowances reads the break-glass annotation. What is set now must be understood and name a certificate of either
-// bundle; an annotation that was there before is honoured as far as it goes and never stands in the way of later writes.
+// bundle; an annotation that was there before never stands in the way of later writes.
 func allowances(old, changed *corev1.ConfigMap, before, after []byte) (bundle.Allowances, *bundle.Finding) {
 	text := changed.Annotations[bundle.AllowanceAnnotation]
 	allow, err := bundle.ParseAllowances(text)
-	if old != nil && old.Annotations[bundle.AllowanceAnnotation] == text {
-		return allow, nil
-	}
 	if err != nil {
-		return nil, badAllowance(err.Error() + "; write SHA-256 fingerprints, separated by commas")
+		allow = nil // half understood is not acted upon
 	}
-	if unknown := allow.Unknown(before, after); len(unknown) > 0 {
+	switch unknown := allow.Unknown(before, after); {
+	case old != nil && old.Annotations[bundle.AllowanceAnnotation] == text:
+		return allow, nil
+	case err != nil:
+		message := strings.ReplaceAll(err.Error(), "\n", "; ")
+		return nil, badAllowance(message + "; write SHA-256 fingerprints, separated by commas")
+	case len(unknown) > 0:
 		return allow, badAllowance("no certificate of the bundle has the fingerprint " + unknown[0].String() +
-			"; compare it with kubectl courier check")
+			"; compare it with kubectl courier check -o wide")
 	}
 	return allow, nil
 }
