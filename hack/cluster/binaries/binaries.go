@@ -219,15 +219,15 @@ func (s Store) BuildOwn(ctx context.Context, dir string, programs ...Own) error 
 		if err := build.run(ctx, s.Progress); err != nil {
 			return err
 		}
-		if err := Install(kept, filepath.Join(dir, p.Name)); err != nil {
+		if err := install(kept, filepath.Join(dir, p.Name)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Install puts a program at a path, replacing the one that is there even while it runs.
-func Install(from, to string) error {
+// install puts a program at a path, replacing the one that is there even while it runs.
+func install(from, to string) error {
 	data, err := os.ReadFile(from)
 	if err != nil {
 		return err
@@ -261,8 +261,8 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// LookGo says whether there is a go command to build with.
-func LookGo() error {
+// lookGo says whether there is a go command to build with.
+func lookGo() error {
 	if _, err := exec.LookPath("go"); err != nil {
 		return errors.New("there is no go command to build the cluster's programs with")
 	}

@@ -37,7 +37,7 @@ func (f *Failure) Error() string {
 // run builds, and shows how many of the packages are compiled. `go build -v` names each package that it compiles;
 // those that Go's own cache holds are not named, so the count may end early.
 func (b goBuild) run(ctx context.Context, progress *Progress) error {
-	if err := LookGo(); err != nil {
+	if err := lookGo(); err != nil {
 		return err
 	}
 	args := append([]string{"build", "-v", "-buildvcs=false"}, b.flags...)

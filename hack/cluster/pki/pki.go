@@ -25,7 +25,6 @@ const validity = 30 * 24 * time.Hour
 
 // Authority is a CA with its key, at PATH.crt and PATH.key.
 type Authority struct {
-	path string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
@@ -71,7 +70,7 @@ func LoadAuthority(path string) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Authority{path: path}
+	a := &Authority{}
 	if a.cert, err = x509.ParseCertificate(certBlock.Bytes); err != nil {
 		return nil, fmt.Errorf("%s.crt: %w", path, err)
 	}

@@ -61,8 +61,11 @@ func TestACertificateEndsNoLaterThanItsAuthority(t *testing.T) {
 }
 
 func TestKeysAreForTheirOwnerAlone(t *testing.T) {
-	a := authority(t, 0)
-	info, err := os.Stat(a.path + ".key")
+	path := filepath.Join(t.TempDir(), "ca")
+	if _, err := NewAuthority(path, "test", 0); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path + ".key")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,6 @@ type Record struct {
 	Spec
 	PID     int    `json:"pid"`
 	Started uint64 `json:"started"`
-	Paused  bool   `json:"-"`
 }
 
 // Table is the processes of the cluster in one directory.

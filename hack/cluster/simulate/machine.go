@@ -24,8 +24,8 @@ type launch struct {
 
 // machine is what differs between a simulated Windows node and a simulated Linux node.
 type machine interface {
-	// image returns the entry point of an image, or false for an image that cannot be pulled.
-	image(name string) (program string, ok bool)
+	// has tells whether an image can be pulled.
+	has(image string) bool
 	// prepare lays out the container's file system and translates its command line and environment. The returned
 	// function undoes what must not outlive the container.
 	prepare(pod *corev1.Pod, c *corev1.Container, id string, v *volumes, env map[string]string) (launch, func(), error)
@@ -66,9 +66,9 @@ func (w windows) disk() string { return w.cluster.NodeDir(w.node.Name, "c") }
 
 func (w windows) podIP() string { return w.node.Address } // HostProcess containers use the host's network
 
-func (w windows) image(name string) (string, bool) {
-	program, ok := imageProgram(name)
-	return `%` + mountPoint + `%\` + program, ok && program == "courier-node.exe"
+func (w windows) has(image string) bool {
+	program, ok := imageProgram(image)
+	return ok && program == "courier-node.exe"
 }
 
 // prepare gives the container what containerd gives a HostProcess container. From 1.7 on ("bind"), its image appears at
@@ -212,9 +212,9 @@ type linux struct {
 	serial  int
 }
 
-func (l *linux) image(name string) (string, bool) {
-	program, ok := imageProgram(name)
-	return "/" + strings.TrimSuffix(program, ".exe"), ok
+func (l *linux) has(image string) bool {
+	_, ok := imageProgram(image)
+	return ok
 }
 
 func (l *linux) podIP() string {

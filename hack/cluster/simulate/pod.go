@@ -146,7 +146,7 @@ func (n *pod) pull() bool {
 	all := append(append([]*container(nil), n.inits...), n.containers...)
 	known := true
 	for _, c := range all {
-		if _, ok := n.provider.machine.image(c.spec.Image); !ok {
+		if !n.provider.machine.has(c.spec.Image) {
 			known = false
 			c.set(func() { c.state = waiting("ImagePullBackOff", "there is no image "+c.spec.Image) })
 		}
