@@ -135,13 +135,14 @@ func allowances(old, changed *corev1.ConfigMap, before, after []byte) (bundle.Al
 	if err != nil {
 		allow = nil // half understood is not acted upon
 	}
-	switch unknown := allow.Unknown(before, after); {
-	case old != nil && old.Annotations[bundle.AllowanceAnnotation] == text:
+	if old != nil && old.Annotations[bundle.AllowanceAnnotation] == text {
 		return allow, nil
-	case err != nil:
+	}
+	if err != nil {
 		message := strings.ReplaceAll(err.Error(), "\n", "; ")
 		return nil, badAllowance(message + "; write SHA-256 fingerprints, separated by commas")
-	case len(unknown) > 0:
+	}
+	if unknown := allow.Unknown(before, after); len(unknown) > 0 {
 		return allow, badAllowance("no certificate of the bundle has the fingerprint " + unknown[0].String() +
 			"; compare it with kubectl courier check -o wide")
 	}
