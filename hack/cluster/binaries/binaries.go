@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -259,12 +258,4 @@ func (s Store) lock() (unlock func(), err error) {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return !errors.Is(err, fs.ErrNotExist)
-}
-
-// lookGo says whether there is a go command to build with.
-func lookGo() error {
-	if _, err := exec.LookPath("go"); err != nil {
-		return errors.New("there is no go command to build the cluster's programs with")
-	}
-	return nil
 }

@@ -37,8 +37,8 @@ func (f *Failure) Error() string {
 // run builds, and shows how many of the packages are compiled. `go build -v` names each package that it compiles;
 // those that Go's own cache holds are not named, so the count may end early.
 func (b goBuild) run(ctx context.Context, progress *Progress) error {
-	if err := lookGo(); err != nil {
-		return err
+	if _, err := exec.LookPath("go"); err != nil {
+		return &Failure{What: b.what, Output: []string{"there is no go command"}}
 	}
 	args := append([]string{"build", "-v", "-buildvcs=false"}, b.flags...)
 	args = append(append(args, "-o", b.output), b.packages...)

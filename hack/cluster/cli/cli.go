@@ -61,7 +61,7 @@ func Run(ctx context.Context, args []string, out, stderr io.Writer) int {
 		for _, line := range failure.Output[:max(0, len(failure.Output)-1)] {
 			fmt.Fprintf(stderr, "go: %s\n", line)
 		}
-		fmt.Fprintln(stderr, "hint: the first build downloads Go modules; without a network, set KUBEBUILDER_ASSETS to a directory that holds the programs")
+		fmt.Fprintln(stderr, "hint: building takes Go and, the first time, a network for its modules; without them, set KUBEBUILDER_ASSETS to a directory that holds the programs")
 	case errors.As(err, &usage):
 		fmt.Fprintf(stderr, "hint: see '%s --help'\n", root.Name())
 		return 2
