@@ -100,7 +100,7 @@ func (s *story) badEdit(ctx context.Context) error {
 
 // dropEdit tries to write a bundle without the CA that is in use.
 func (s *story) dropEdit(ctx context.Context) error {
-	if err := s.signer(ctx, "second"); err != nil {
+	if err := s.lab.Signer(ctx, "second"); err != nil {
 		return err
 	}
 	bundle, err := s.lab.Cluster(ctx, "signer", "bundle", "second")
@@ -123,7 +123,7 @@ func (s *story) rotate(ctx context.Context) error {
 		return err
 	}
 	s.command("kubectl patch configmap " + lab.GuardedName + " -n " + lab.GuardedNamespace + " --patch-file both-signers.yaml")
-	said, err := s.patch(ctx, bundle)
+	said, err := s.lab.PatchGuarded(ctx, bundle)
 	if err != nil {
 		return err
 	}
@@ -154,34 +154,30 @@ func (s *story) resign(ctx context.Context) error {
 	if _, err := s.lab.Cluster(ctx, "resign-client", "second"); err != nil {
 		return err
 	}
-	s.printf("signed by the new signer, and every Windows kubelet accepts it: no node was drained, rebooted or restarted\n")
+	s.printf("kube-apiserver would notice within five minutes; restarting it saves the wait\n")
+	if _, err := s.lab.Cluster(ctx, "restart", "kube-apiserver"); err != nil {
+		return err
+	}
+	for _, node := range windowsNodes {
+		if err := s.kubectl(ctx, "get", "--raw", "/api/v1/nodes/"+node+"/proxy/healthz"); err != nil {
+			return err
+		}
+		s.printf("\n")
+	}
+	s.printf("every Windows kubelet accepts it: no node was drained, rebooted or restarted\n")
 	return nil
 }
 
 // refused tries a bundle that the gate must refuse and shows what an admin sees.
 func (s *story) refused(ctx context.Context, bundle string) error {
 	s.command("kubectl patch configmap " + lab.GuardedName + " -n " + lab.GuardedNamespace + " --patch-file edit.yaml")
-	_, err := s.patch(ctx, bundle)
+	_, err := s.lab.PatchGuarded(ctx, bundle)
 	var failure *lab.Failure
 	if !errors.As(err, &failure) {
 		return fmt.Errorf("the edit should have been refused, and was not (%v)", err)
 	}
 	s.printf("%s\n", failure.Stderr)
 	return nil
-}
-
-// patch writes the bundle into the guarded ConfigMap.
-func (s *story) patch(ctx context.Context, bundle string) (string, error) {
-	return s.lab.PatchGuarded(ctx, bundle)
-}
-
-// signer makes a signer, unless an earlier run has.
-func (s *story) signer(ctx context.Context, name string) error {
-	if _, err := s.lab.Cluster(ctx, "signer", "bundle", name); err == nil {
-		return nil
-	}
-	_, err := s.lab.Cluster(ctx, "signer", "new", name)
-	return err
 }
 
 // kubectl runs a kubectl command in front of the audience.

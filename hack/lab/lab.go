@@ -63,11 +63,24 @@ func repository(ctx context.Context) (string, error) {
 	return filepath.Dir(mod), nil
 }
 
-// Cluster runs one command of the local cluster and returns what it printed.
+// Cluster runs one command of the local cluster, which may take long, and returns what it printed.
 func (l *Lab) Cluster(ctx context.Context, args ...string) (string, error) {
+	return run(l.command(ctx, args), l.progress)
+}
+
+// Signer makes a signer of the API server's client certificate, valid for a year, unless there is one of that name.
+func (l *Lab) Signer(ctx context.Context, name string) error {
+	if _, err := run(l.command(ctx, []string{"signer", "bundle", name}), nil); err == nil {
+		return nil
+	}
+	_, err := l.Cluster(ctx, "signer", "new", name, "--valid-for", "8760h")
+	return err
+}
+
+func (l *Lab) command(ctx context.Context, args []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, l.program, append([]string{"--dir", l.Dir}, args...)...)
 	cmd.Dir = filepath.Join(l.Root, "hack", "cluster")
-	return run(cmd, l.progress)
+	return cmd
 }
 
 // Kubectl runs the cluster's own kubectl as its administrator and returns what it printed.
