@@ -218,7 +218,7 @@ func (a *app) awaitNodes(ctx context.Context, c layout.Cluster, table process.Ta
 	}
 	var text strings.Builder
 	for _, n := range nodes {
-		fmt.Fprintf(&text, "node %s (%s, programs run as %s) is Ready; its disk is %s\n", n.Name, n.OS, n.Program, c.NodeDir(n.Name, "c"))
+		fmt.Fprintf(&text, "node %s (%s, programs run as %s) is Ready; its files are in %s\n", n.Name, n.OS, n.Program, c.NodeDir(n.Name))
 	}
 	return a.print(nodes, text.String())
 }
