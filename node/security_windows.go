@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// CopyPermissions implements [Disk] with the DACL, bit for bit. SetSecurityInfo would work out the inherited entries
+// CopyPermissions implements [Disk] with the DACL, entry by entry. SetSecurityInfo would work out the inherited entries
 // anew; here what the destination had is what it keeps. The owner stays SYSTEM or Administrators: an owner may always
 // change the permissions.
 func (OS) CopyPermissions(from, to string) error {
