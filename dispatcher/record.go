@@ -137,3 +137,8 @@ func (r Record) Failure() string {
 	}
 	return r.Message
 }
+
+// brought reports whether the Job brought the node something new; a second look, a reboot or observing does not.
+func (r Record) brought() bool {
+	return r.Phase == Succeeded && r.Mode == Enforce && r.Cause != CauseLook && r.Cause != CauseReboot
+}

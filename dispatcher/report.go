@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -36,6 +37,8 @@ const (
 	ReasonAllowedDrop = "ValidCADropped"
 	// ReasonConfig says on the configuration that it cannot be used, and that the last good one stays.
 	ReasonConfig = "ConfigurationRefused"
+	// ReasonDelivered says on a node that it holds the bundle, and on the guarded ConfigMap that the first one does.
+	ReasonDelivered = "Delivered"
 	// ReasonFailed says on a node that its Job failed, and on the guarded ConfigMap that the first one of a rollout did.
 	ReasonFailed = "DeliveryFailed"
 	// ReasonBlocked says on a node that no Job can be made for it.
@@ -45,9 +48,12 @@ const (
 // reportingController is the name that the events carry.
 const reportingController = "kubelet-ca-courier/courier"
 
-// failuresTold is how many nodes of a rollout get an event of their own about a failure; the rest are in the count that
-// ends the rollout.
-const failuresTold = 10
+// Nodes get events of their own, but no more than so many in so long a time. The rest are in the count that ends the
+// rollout, and in what kubectl courier status shows.
+const (
+	nodesTold   = 10
+	nodesToldIn = time.Hour
+)
 
 // Report tells people: by events, which are few however many nodes there are, and by metrics. Whatever it is told has
 // happened already.
@@ -65,6 +71,9 @@ type Report struct {
 	held     string
 	fault    string
 	delivery *corev1.ObjectReference
+	// told counts the events about nodes since.
+	told  int
+	since time.Time
 }
 
 // NewReport returns a report of the given instance, as a rule the pod's name.
@@ -200,16 +209,27 @@ func done(counts map[State]int) int {
 // created counts a Job that was made.
 func (r *Report) created(cause Cause) { r.metrics.created.WithLabelValues(string(cause)).Inc() }
 
-// failed tells that a node's Job failed, unless many of the same rollout were told already.
-func (r *Report) failed(ctx context.Context, n Node, nth int32, reason, text string) {
-	if nth > failuresTold {
-		return
+// node tells about a node, on the node itself as long as there are few of them, and for the first one of a rollout on the
+// guarded ConfigMap too.
+func (r *Report) node(ctx context.Context, n Node, first bool, kind, reason, text string) {
+	if r.spend() {
+		about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}
+		r.event(ctx, about, kind, reason, text)
 	}
-	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}
-	r.event(ctx, about, corev1.EventTypeWarning, reason, text)
-	if nth == 1 {
-		r.event(ctx, r.guarded(), corev1.EventTypeWarning, reason, "the first node to fail is "+n.Name+": "+text)
+	if first {
+		r.event(ctx, r.guarded(), kind, reason, "the first node is "+n.Name+": "+text)
 	}
+}
+
+// spend reports whether one more event about a node is within bounds.
+func (r *Report) spend() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := r.clock.Now(); now.Sub(r.since) >= nodesToldIn {
+		r.told, r.since = 0, now
+	}
+	r.told++
+	return r.told <= nodesTold
 }
 
 // tell turns the change of a node's state into events and metrics.
@@ -218,18 +238,23 @@ func (d *Delivery) tell(ctx context.Context, r *round, n Node, record *Record, b
 	switch {
 	case ended && o.state.Done():
 		d.Report.metrics.ended(record)
-		d.Report.metrics.delivered(r.Snapshot, n, record)
+		if record.brought() {
+			d.Report.metrics.delivered(r.Snapshot, n, record)
+			d.Report.node(ctx, n, !r.delivered.Swap(true), corev1.EventTypeNormal, ReasonDelivered, r.Snapshot.Name+" is delivered")
+		}
 	case ended && o.state == Backoff:
 		d.Report.metrics.ended(record)
 		log.FromContext(ctx).Info("delivery failed", "node", n.Name, "attempt", record.Attempt, "failure", record.Failure())
-		d.Report.failed(ctx, n, r.failures.Add(1), ReasonFailed, record.Failure())
+		if record.Attempt <= 1 { // the later ones are in the Job, and in what kubectl courier status shows
+			d.Report.node(ctx, n, !r.failed.Swap(true), corev1.EventTypeWarning, ReasonFailed, record.Failure())
+		}
 	case before != Blocked && o.state == Blocked:
 		reason := o.refusal
 		if reason == nil {
 			reason = errors.New("something else has the name of its Job")
 		}
 		log.FromContext(ctx).Info("delivery blocked", "node", n.Name, "reason", reason.Error())
-		d.Report.failed(ctx, n, r.failures.Add(1), ReasonBlocked, reason.Error())
+		d.Report.node(ctx, n, !r.failed.Swap(true), corev1.EventTypeWarning, ReasonBlocked, reason.Error())
 	}
 	if r.pace.Active() == 0 && !r.finished.Swap(true) {
 		d.Report.finished(ctx, r.Target, d.Counts())

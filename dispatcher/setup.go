@@ -3,8 +3,10 @@ package dispatcher
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"sync/atomic"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +29,12 @@ import (
 // workers is how many nodes are reconciled at once: as many as keep an API server busy. There is no rate limit on this
 // side; API Priority and Fairness protects the server.
 const workers = 32
+
+// A request that failed, because the API server did, is tried again after errorFirst, doubling up to errorLast.
+const (
+	errorFirst = 100 * time.Millisecond
+	errorLast  = 30 * time.Second
+)
 
 // dispatcher is one controller with one queue. A request with a name is for the node of that name; the one without is for
 // the rollout as a whole, which so never runs twice at once.
@@ -79,6 +87,7 @@ func (d *dispatcher) control(mgr ctrl.Manager, core rest.Interface) error {
 	c, err := controller.New("courier", mgr, controller.Options{
 		Reconciler:              d,
 		MaxConcurrentReconciles: workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](errorFirst, errorLast),
 	})
 	if err != nil {
 		return fmt.Errorf("make the controller: %w", err)
@@ -148,9 +157,12 @@ func rolloutRequest(context.Context, *corev1.ConfigMap) []reconcile.Request {
 // changedNode passes heartbeats by: of a node's updates only those count that change what is read of it.
 func changedNode() predicate.TypedPredicate[*corev1.Node] {
 	return predicate.TypedFuncs[*corev1.Node]{UpdateFunc: func(e event.TypedUpdateEvent[*corev1.Node]) bool {
-		before, after := e.ObjectOld.DeepCopy(), e.ObjectNew.DeepCopy()
-		before.ResourceVersion, after.ResourceVersion = "", ""
-		return digest(before) != digest(after)
+		if (e.ObjectOld.DeletionTimestamp == nil) != (e.ObjectNew.DeletionTimestamp == nil) {
+			return true
+		}
+		before, after := ReadNode(e.ObjectOld), ReadNode(e.ObjectNew)
+		return before.UID != after.UID || before.BootID != after.BootID || before.Ready != after.Ready ||
+			!maps.Equal(before.Labels, after.Labels)
 	}}
 }
 
