@@ -277,6 +277,22 @@ func TestTwoBuildsAreTheSameToTheByte(t *testing.T) {
 	}
 }
 
+func TestTheDockerfileNamesTheSameEntryPoint(t *testing.T) {
+	dockerfile, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range recipes("", "") {
+		entryPoint, err := json.Marshal([]string{r.entryPoint})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line := "ENTRYPOINT " + string(entryPoint) + "\n"; !strings.Contains(string(dockerfile), line) {
+			t.Errorf("the Dockerfile lacks %s", line)
+		}
+	}
+}
+
 func TestABaseKeepsItsLayersAndLosesItsWindowsVersion(t *testing.T) {
 	base, err := random.Image(100, 2)
 	if err != nil {
