@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -42,25 +43,25 @@ func TestRotationLandsTheSnapshotOnceOnEveryNode(t *testing.T) {
 		if r := dispatcher.ReadRecord(&job); r.Attempt != 1 {
 			t.Errorf("%s needed %d attempts", node, r.Attempt)
 		}
-		c.wroteOnce(t, job.Name)
+		c.wroteOnce(t, job)
 		c.answers(t, node, "rotation", "200")
 	}
 }
 
 // wroteOnce checks that the Job had one pod, and that its landing says that it wrote the file.
-func (c *cluster) wroteOnce(t *testing.T, job string) {
+func (c *cluster) wroteOnce(t *testing.T, job batchv1.Job) {
 	t.Helper()
 	pods := must[*corev1.PodList](t)(c.client.CoreV1().Pods(lab.JobsNamespace).List(t.Context(),
-		metav1.ListOptions{LabelSelector: "batch.kubernetes.io/job-name=" + job}))
+		metav1.ListOptions{LabelSelector: batchv1.ControllerUidLabel + "=" + string(job.UID)}))
 	if len(pods.Items) != 1 {
-		t.Fatalf("the Job %s has %d pods", job, len(pods.Items))
+		t.Fatalf("the Job %s has %d pods", job.Name, len(pods.Items))
 	}
 	logs := must[[]byte](t)(c.client.CoreV1().Pods(lab.JobsNamespace).GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{}).DoRaw(t.Context()))
 	var result struct {
 		Outcome string `json:"outcome"`
 	}
 	if err := json.Unmarshal([]byte(strings.TrimSpace(string(logs))), &result); err != nil || result.Outcome != "replaced" {
-		t.Errorf("the landing of %s reports %q (%v)", job, logs, err)
+		t.Errorf("the landing of %s reports %q (%v)", job.Name, logs, err)
 	}
 }
 
