@@ -28,14 +28,15 @@ func TestDecadesPassWithoutABrokenPromise(t *testing.T) {
 	var lived time.Duration
 	started := time.Now()
 	for seed := *first; seed < *first+*seeds; seed++ {
-		h := makeHistory(seed, time.Duration(*years*float64(365*day)))
-		w := live(h)
-		total.add(w.stats)
-		if w.broken != nil {
-			t.Error(explain(h, w.broken))
-			continue
-		}
-		lived += h.length
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			h := makeHistory(seed, time.Duration(*years*float64(365*day)))
+			w := live(h)
+			if w.broken != nil {
+				t.Fatal(explain(h, w.broken))
+			}
+			total.add(w.stats)
+			lived += h.length
+		})
 	}
 	t.Logf("%.1f cluster-years of %d clusters in %s: %+v", lived.Hours()/24/365, *seeds, time.Since(started).Round(time.Second), total)
 }
