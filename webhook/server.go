@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -25,18 +26,54 @@ const (
 	keyFile         = "tls.key"
 )
 
+// defaultDrain is how long a server goes on after it was told to stop.
+const defaultDrain = 5 * time.Second
+
+// server is controller-runtime's webhook server, made to stop without breaking a connection that kube-apiserver keeps:
+// net/http closes idle ones the moment it shuts down, and a review that is sent at that moment fails. So for a while the
+// server goes on, and asks with each answer that the connection be closed (RFC 9112 section 9.6; HTTP/2 makes it a GOAWAY).
+type server struct {
+	ctrlwebhook.Server
+	drain    time.Duration
+	draining atomic.Bool
+}
+
 // NewServer returns the server for the manager's options. It reloads its certificate when the files change, accepts
 // TLS 1.2 and later, refuses bodies beyond 7 MiB (twice the largest object with room to spare, controller-runtime's
-// limit), and lets running reviews end before it stops.
+// limit), and drains its connections before it stops.
 func NewServer(opts Options) ctrlwebhook.Server {
-	return ctrlwebhook.NewServer(ctrlwebhook.Options{
+	if opts.Drain == 0 {
+		opts.Drain = defaultDrain
+	}
+	return &server{drain: opts.Drain, Server: ctrlwebhook.NewServer(ctrlwebhook.Options{
 		Host:     opts.Host,
 		Port:     opts.Port,
 		CertDir:  opts.CertDir,
 		CertName: certificateFile,
 		KeyName:  keyFile,
 		TLSOpts:  []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS12 }},
+	})}
+}
+
+// Register serves the handler at the path.
+func (s *server) Register(path string, handler http.Handler) {
+	s.Server.Register(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.draining.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		handler.ServeHTTP(w, r)
+	}))
+}
+
+// Start serves until ctx ends and the connections are drained.
+func (s *server) Start(ctx context.Context) error {
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	context.AfterFunc(ctx, func() {
+		s.draining.Store(true)
+		time.AfterFunc(s.drain, stop)
 	})
+	return s.Server.Start(serving)
 }
 
 // dialTimeout bounds one look at the server; a probe has little time.

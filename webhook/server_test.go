@@ -83,7 +83,7 @@ func startServer(t testing.TB, extra map[string]http.Handler) serving {
 	t.Helper()
 	dir, clock := t.TempDir(), clocktesting.NewFakePassiveClock(bundletest.At())
 	writeCertificate(t, dir, bundletest.At().Add(-time.Hour), bundletest.At().Add(time.Hour))
-	opts := Options{Guarded: guardedRef, Host: "127.0.0.1", Port: freePort(t), CertDir: dir, Clock: clock}
+	opts := Options{Guarded: guardedRef, Host: "127.0.0.1", Port: freePort(t), CertDir: dir, Clock: clock, Drain: time.Millisecond}
 	m, err := newMetrics(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package webhook
 import (
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,8 @@ type Options struct {
 	Port int
 	// CertDir holds tls.crt and tls.key. Required.
 	CertDir string
+	// Drain is how long the server goes on after it was told to stop; 5 seconds unless set.
+	Drain time.Duration
 	// Clock is the real one unless set.
 	Clock clock.PassiveClock
 	// Registry takes the metrics; controller-runtime's unless set.

@@ -64,6 +64,7 @@ type cluster struct {
 	balancer *balancer
 	guarded  webhook.Ref
 	certs    string // directory with the serving certificate
+	caBundle []byte // that it is verified with
 	registry *prometheus.Registry
 	hooks    map[string]http.Handler // served beside the gate
 }
@@ -75,6 +76,7 @@ func startCluster(t *testing.T, overlay string, guarded webhook.Ref) *cluster {
 	env := &envtest.Environment{
 		BinaryAssetsDirectory: need.ControlPlane(t), ControlPlaneStartTimeout: patience, ControlPlaneStopTimeout: patience,
 	}
+	env.ControlPlane.GetAPIServer().CertDir = t.TempDir() // kept when it restarts
 	config, err := env.Start()
 	if err != nil {
 		t.Fatalf("starting the API server: %v", err)
@@ -101,16 +103,17 @@ func startCluster(t *testing.T, overlay string, guarded webhook.Ref) *cluster {
 	if err := c.admin.Create(t.Context(), service); err != nil {
 		t.Fatal(err)
 	}
-	c.applyWebhook(t, overlay, writeServingCertificate(t, c.certs))
+	c.caBundle = writeServingCertificate(t, c.certs)
+	c.applyWebhook(t, overlay)
 	return c
 }
 
 // applyWebhook applies the overlay's ValidatingWebhookConfiguration. The CA bundle is what cert-manager would fill in.
-func (c *cluster) applyWebhook(t *testing.T, overlay string, caBundle []byte) {
+func (c *cluster) applyWebhook(t *testing.T, overlay string) {
 	t.Helper()
 	configuration := shippedWebhook(t, overlay)
 	for i := range configuration.Webhooks {
-		configuration.Webhooks[i].ClientConfig.CABundle = caBundle
+		configuration.Webhooks[i].ClientConfig.CABundle = c.caBundle
 	}
 	if err := c.admin.Create(t.Context(), configuration, client.FieldValidation("Strict")); err != nil {
 		t.Fatalf("creating the webhook configuration: %v", err)
