@@ -20,8 +20,14 @@ func main() {
 	os.Exit(int(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)))
 }
 
-// run does what the arguments say.
-func run(ctx context.Context, arguments []string, stdout, stderr io.Writer) node.ExitCode {
+// run does what the arguments say. A panic has an exit code of its own, as Go's is the one for a wrong command line.
+func run(ctx context.Context, arguments []string, stdout, stderr io.Writer) (code node.ExitCode) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			fmt.Fprintf(stderr, "error: internal: %v\nhint: this is a fault of courier-node, please report it\n", fault)
+			code = node.ExitInternal
+		}
+	}()
 	options, err := parse(arguments)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

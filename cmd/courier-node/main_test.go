@@ -109,3 +109,19 @@ func TestATerminationMessageThatCannotBeWrittenChangesNothing(t *testing.T) {
 		t.Errorf("exit code %d, stderr %q", code, stderr.String())
 	}
 }
+
+// faulty panics.
+type faulty struct{}
+
+func (faulty) Write([]byte) (int, error) { panic("no such thing") }
+
+func TestAPanicIsExitCode1AndNoStackTrace(t *testing.T) {
+	var stderr bytes.Buffer
+	if code := run(context.Background(), []string{"--help"}, faulty{}, &stderr); code != node.ExitInternal {
+		t.Errorf("exit code %d", code)
+	}
+	if want := "error: internal: no such thing\nhint: "; !strings.HasPrefix(stderr.String(), want) ||
+		strings.Count(stderr.String(), "\n") != 2 {
+		t.Errorf("stderr %q", stderr.String())
+	}
+}
