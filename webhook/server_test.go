@@ -15,6 +15,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -210,6 +211,22 @@ func TestTheServerSpeaksTLS12AndLater(t *testing.T) {
 		}
 		if err == nil {
 			_ = conn.Close()
+		}
+	}
+}
+
+func TestAServerThatStopsLetsConnectionsGo(t *testing.T) {
+	s, ok := NewServer(Options{CertDir: t.TempDir()}).(*server)
+	if !ok {
+		t.Fatal("another kind of server")
+	}
+	s.Register("/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	for _, draining := range []bool{false, true} {
+		s.draining.Store(draining)
+		recorder := httptest.NewRecorder()
+		s.WebhookMux().ServeHTTP(recorder, httptest.NewRequest(http.MethodPost, "/", nil))
+		if asks := recorder.Header().Get("Connection") == "close"; asks != draining {
+			t.Errorf("draining %v, and it asks to close: %v", draining, asks)
 		}
 	}
 }

@@ -224,7 +224,7 @@ type warningLog struct {
 	text []string
 }
 
-// HandleWarningHeaderWithContext notes a warning.
+// HandleWarningHeader notes a warning.
 func (w *warningLog) HandleWarningHeader(_ int, _, text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
