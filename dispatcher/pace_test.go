@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -101,7 +102,7 @@ func BenchmarkEvent(b *testing.B) {
 		b.Run(fmt.Sprintf("%d nodes", count), func(b *testing.B) {
 			states := map[string]State{}
 			for i := range count {
-				states[fmt.Sprint(i)] = Delivered
+				states[strconv.Itoa(i)] = Delivered
 			}
 			p := NewPace(paceSettings(0, true), states)
 			for b.Loop() {

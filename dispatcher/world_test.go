@@ -15,6 +15,7 @@ import (
 	"math/big"
 	mathrand "math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -481,7 +482,7 @@ func (w *world) controllers() {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: job.Namespace, Name: w.id(job.Name), Labels: job.Spec.Template.Labels,
-				Annotations:     map[string]string{"hash": job.Annotations[AnnotationHash], "accepted": fmt.Sprint(accepted), "node": job.Annotations[AnnotationNodeName]},
+				Annotations:     map[string]string{"hash": job.Annotations[AnnotationHash], "accepted": strconv.FormatInt(accepted, 10), "node": job.Annotations[AnnotationNodeName]},
 				OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID}},
 			},
 			Spec:   job.Spec.Template.Spec,

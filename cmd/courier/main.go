@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/pflag"
@@ -18,7 +19,7 @@ func main() {
 
 // run does what the arguments say and returns the exit code: 0 after an orderly stop, 1 after a failure, 2 when used
 // wrongly.
-func run(ctx context.Context, arguments []string, stdout, stderr *os.File) int {
+func run(ctx context.Context, arguments []string, stdout, stderr io.Writer) int {
 	o, flags := newOptions()
 	err := flags.Parse(arguments)
 	if err == nil {

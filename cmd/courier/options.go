@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -59,13 +60,13 @@ func (o *options) validate(rest []string) error {
 		return fmt.Errorf("--config %q is not namespace/name", o.config)
 	}
 	if o.jobs == "" {
-		return fmt.Errorf("--jobs-namespace is empty")
+		return errors.New("--jobs-namespace is empty")
 	}
 	if o.logFormat != "text" && o.logFormat != "json" {
 		return fmt.Errorf("--log-format %q is neither text nor json", o.logFormat)
 	}
 	if o.webhookPort == 0 {
-		return fmt.Errorf("--webhook-port is 0")
+		return errors.New("--webhook-port is 0")
 	}
 	for _, port := range []int{o.webhookPort, o.metricsPort, o.healthPort} {
 		if port < 0 || port > 65535 {
