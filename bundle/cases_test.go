@@ -75,7 +75,7 @@ func readFile(t testing.TB, name string) []byte {
 }
 
 func codes(findings []bundle.Finding) []bundle.Code {
-	var all []bundle.Code
+	all := make([]bundle.Code, 0, len(findings))
 	for _, f := range findings {
 		all = append(all, f.Code)
 	}

@@ -93,8 +93,9 @@ func begins(c *x509.Certificate, now time.Time) bool {
 // Unusable says why a kubelet whose clock shows now would refuse a client certificate that this CA issued: for defects, or
 // because it is Expired or NotYetValid. It is empty where the kubelet would accept it.
 func (c Certificate) Unusable(now time.Time) []Code {
-	var why []Code
-	for _, d := range defects(c.X509) {
+	found := defects(c.X509)
+	why := make([]Code, 0, len(found)+1)
+	for _, d := range found {
 		why = append(why, d.code)
 	}
 	switch {

@@ -46,8 +46,7 @@ func refusal(request admission.Request, j judgement) error {
 
 // summary is all reasons in one text, for readers that do not look at causes.
 func summary(reasons []bundle.Finding) string {
-	lines := lines(reasons)
-	return strings.Join(lines, "; ")
+	return strings.Join(lines(reasons), "; ")
 }
 
 // warnings are the verdict's warnings as the API server hands them to the client.
@@ -55,7 +54,7 @@ func warnings(v bundle.Verdict) admission.Warnings { return lines(v.Warnings) }
 
 // lines writes findings one a line, the first ones only where there are too many to read.
 func lines(findings []bundle.Finding) []string {
-	var all []string
+	all := make([]string, 0, min(len(findings), maxFindings)+1)
 	for _, f := range findings[:min(len(findings), maxFindings)] {
 		all = append(all, line(f))
 	}

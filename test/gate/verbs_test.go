@@ -85,8 +85,9 @@ func codesOf(err error) []string {
 	if !errors.As(err, &status) || status.Status().Details == nil {
 		return nil
 	}
-	var all []string
-	for _, cause := range status.Status().Details.Causes {
+	causes := status.Status().Details.Causes
+	all := make([]string, 0, len(causes))
+	for _, cause := range causes {
 		all = append(all, string(cause.Type))
 	}
 	return all
