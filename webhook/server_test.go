@@ -23,9 +23,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"kubelet-ca-courier/bundle/bundletest"
 )
@@ -248,6 +250,7 @@ func TestAReviewThatIsTooLargeOrNoneIsRefused(t *testing.T) {
 }
 
 func TestMemoryIsFlat(t *testing.T) {
+	ctrllog.SetLogger(logr.Discard()) // as long as a program has set none, controller-runtime keeps every logger it hands out
 	g, _ := newGate(t)
 	handler := g.handler(clientgoscheme.Scheme)
 	var cas []bundletest.CA
