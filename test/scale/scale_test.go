@@ -75,14 +75,14 @@ func TestScale(t *testing.T) {
 // limitFor is the ratio that the design promises, or 0 where it promises none.
 func limitFor(n int, unlimited bool) float64 {
 	switch {
+	case n < 1000:
+		return 0
 	case unlimited:
 		return 1.1
-	case n >= 5000:
-		return 1.15
-	case n >= 1000:
+	case n < 5000:
 		return 1.4
 	default:
-		return 0
+		return 1.15
 	}
 }
 
@@ -240,10 +240,7 @@ func (b *bench) rollout(jobs *completions, program, pace string, names ...string
 	m.idle = difference(b.writes(), before)
 	m.peak, m.resident = memoryOf(b.t, process.Pid, "VmHWM"), memoryOf(b.t, process.Pid, "VmRSS")
 	b.must(process.Signal(os.Interrupt))
-	b.must(wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		lease, err := b.client.CoordinationV1().Leases(dispatcher.ManagerNamespace).Get(ctx, "courier", metav1.GetOptions{})
-		return err == nil && (lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == ""), err
-	}))
+	b.awaitLeader(false)
 	b.must(b.client.CoreV1().ConfigMaps(sources).Delete(ctx, "guarded", metav1.DeleteOptions{}))
 	b.must(b.client.EventsV1().Events(sources).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	return m
@@ -267,9 +264,24 @@ func finished(ctx context.Context, client kubernetes.Interface, rounds int) (boo
 // courier runs the real program, and returns when it leads.
 func (b *bench) courier(program string) *os.Process {
 	b.t.Helper()
-	return b.l.Run(b.t, program,
+	process := b.l.Run(b.t, program,
 		"--kubeconfig="+b.l.CourierKubeconfig(), "--cert-dir="+b.l.ServingDir(b.t), "--bind-address=127.0.0.1",
 		"--webhook-port="+freePort(b.t), "--metrics-port=0", "--health-port=0")
+	b.awaitLeader(true)
+	return process
+}
+
+// awaitLeader waits until somebody leads, or nobody any more.
+func (b *bench) awaitLeader(wanted bool) {
+	b.t.Helper()
+	b.must(wait.PollUntilContextTimeout(b.t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		lease, err := b.client.CoordinationV1().Leases(dispatcher.ManagerNamespace).Get(ctx, "courier", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return !wanted, nil
+		}
+		leads := err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != ""
+		return leads == wanted, err
+	}))
 }
 
 func configuration(pace string) map[string]string {
