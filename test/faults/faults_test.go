@@ -1,0 +1,170 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelet-ca-courier/dispatcher"
+	"kubelet-ca-courier/hack/lab"
+	"kubelet-ca-courier/test/need"
+)
+
+func TestAProcessThatIsKilledDuringARotationLosesNothing(t *testing.T) {
+	for _, process := range []string{
+		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler",
+		"node-" + lab.LinuxNode, // with both replicas of courier
+		"node-win-1",            // with the landing, if it runs
+	} {
+		t.Run(process, func(t *testing.T) {
+			c := start(t)
+			c.settled(t, c.rotate(t))
+			whole := c.neverBroken(t)
+			defer whole()
+			content := c.rotate(t)
+			c.do(t, "kill", process)
+			c.do(t, "restart", process)
+			c.settled(t, content)
+		})
+	}
+}
+
+func TestAnAPIServerThatHangsLosesNothing(t *testing.T) {
+	c := start(t)
+	c.settled(t, c.rotate(t))
+	whole := c.neverBroken(t)
+	defer whole()
+	content := c.rotate(t)
+	c.do(t, "pause", "kube-apiserver") // watches and requests hang
+	c.do(t, "pause", "node-win-1")
+	c.do(t, "resume", "kube-apiserver")
+	c.do(t, "resume", "node-win-1")
+	c.settled(t, content)
+}
+
+func TestALostLeaderIsFollowedByTheOther(t *testing.T) {
+	c := start(t)
+	c.settled(t, c.rotate(t))
+	leader := func(ctx context.Context) string {
+		lease, err := c.client.CoordinationV1().Leases(lab.ManagerNamespace).Get(ctx, "courier", metav1.GetOptions{})
+		if err != nil || lease.Spec.HolderIdentity == nil {
+			return ""
+		}
+		return *lease.Spec.HolderIdentity
+	}
+	before := leader(t.Context())
+	pod, _, _ := strings.Cut(before, "_")
+	c.kubectl(t, "delete", "pod", pod, "-n", lab.ManagerNamespace, "--grace-period=0", "--force")
+	c.settled(t, c.rotate(t))
+	eventually(t, "another replica leads", func(ctx context.Context) error {
+		if now := leader(ctx); now == "" || now == before {
+			return errors.New("the leader is " + now)
+		}
+		return nil
+	})
+}
+
+func TestAnotherWritersFileIsPutRightByTheNextLook(t *testing.T) {
+	c := start(t)
+	content := c.rotate(t)
+	c.settled(t, content)
+	config := c.kubectl(t, "get", "configmap", dispatcher.ConfigName, "-n", lab.ManagerNamespace, "-o", `jsonpath={.data.config\.yaml}`)
+	c.configure(t, config+"\nlookAgain: 1m\n")
+	t.Cleanup(func() { c.configure(t, config) })
+	if err := os.WriteFile(c.file("win-2"), []byte("rubbish"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.settled(t, content)
+}
+
+// configure writes courier's settings.
+func (c *cluster) configure(t *testing.T, config string) {
+	t.Helper()
+	object, err := c.client.CoreV1().ConfigMaps(lab.ManagerNamespace).Get(context.WithoutCancel(t.Context()), dispatcher.ConfigName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object.Data[dispatcher.SettingsKey] = config
+	if _, err := c.client.CoreV1().ConfigMaps(lab.ManagerNamespace).Update(context.WithoutCancel(t.Context()), object, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestADeletedJobsNamespaceIsFilledAgainOnceItIsBack(t *testing.T) {
+	c := start(t)
+	content := c.rotate(t)
+	c.settled(t, content)
+	c.kubectl(t, "delete", "namespace", lab.JobsNamespace)
+	c.kubectl(t, "apply", "--server-side", "-k", lab.Overlay)
+	c.settled(t, content)
+}
+
+func TestAQuotaHoldsADeliveryUpAndIsTold(t *testing.T) {
+	c := start(t)
+	c.settled(t, c.rotate(t))
+	c.kubectl(t, "create", "quota", "none", "-n", lab.JobsNamespace, "--hard=count/jobs.batch=0")
+	eventually(t, "the quota is in force", func(ctx context.Context) error {
+		quota, err := c.client.CoreV1().ResourceQuotas(lab.JobsNamespace).Get(ctx, "none", metav1.GetOptions{})
+		if err == nil && len(quota.Status.Hard) == 0 {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	content := c.rotate(t)
+	c.warned(t, dispatcher.ReasonBlocked)
+	c.kubectl(t, "delete", "quota", "none", "-n", lab.JobsNamespace)
+	c.settled(t, content)
+}
+
+func TestWhatOthersWriteOnItsObjectsDisturbsNothing(t *testing.T) {
+	c := start(t)
+	content := c.rotate(t)
+	c.settled(t, content)
+	c.kubectl(t, "label", "nodes", "win-1", "team=a", "--overwrite")
+	c.kubectl(t, "taint", "nodes", "win-1", "team=a:NoSchedule", "--overwrite")
+	c.kubectl(t, "annotate", "configmap", lab.GuardedName, "-n", lab.GuardedNamespace, "team=a", "--overwrite")
+	c.kubectl(t, "annotate", "jobs", "--all", "-n", lab.JobsNamespace, "team=a", "--overwrite")
+	c.settled(t, content)
+	c.settled(t, c.rotate(t)) // tainted, and served all the same
+	c.kubectl(t, "taint", "nodes", "win-1", "team-")
+}
+
+func TestAFullDiskKeepsTheOldFileAndIsTold(t *testing.T) {
+	need.Root(t)
+	c := start(t)
+	c.settled(t, c.rotate(t))
+	directory := c.Disk("win-1", "k")
+	old, err := os.ReadFile(c.file("win-1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", directory, "tmpfs", 0, "size=16k"); err != nil {
+		t.Fatal(err)
+	}
+	mounted := true
+	unmount := func() {
+		if mounted {
+			if err := syscall.Unmount(directory, syscall.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+			mounted = false
+		}
+	}
+	t.Cleanup(unmount)
+	if err := os.WriteFile(c.file("win-1"), old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = os.WriteFile(c.Disk("win-1", "k", "full"), make([]byte, 1<<20), 0o600) // it fills what there is, and fails
+	content := c.rotate(t)
+	c.warned(t, dispatcher.ReasonFailed)
+	if kept, err := os.ReadFile(c.file("win-1")); err != nil || string(kept) != string(old) {
+		t.Errorf("the old file is gone: %v", err)
+	}
+	unmount()
+	c.settled(t, content)
+}
