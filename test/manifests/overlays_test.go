@@ -154,3 +154,28 @@ func TestEveryObjectCarriesTheName(t *testing.T) {
 		})
 	}
 }
+
+// TestKustomizationOfOnesOwnAsDocumented renders what the documents propose: another registry, monitoring, a network policy.
+func TestKustomizationOfOnesOwnAsDocumented(t *testing.T) {
+	objects := render(t, "testdata/complete")
+	kinds := map[string]int{}
+	for _, u := range objects {
+		kinds[u.GetKind()]++
+	}
+	for kind, want := range map[string]int{"ServiceMonitor": 1, "PrometheusRule": 1, "NetworkPolicy": 2} {
+		if kinds[kind] != want {
+			t.Errorf("there are %d of %s, want %d", kinds[kind], kind, want)
+		}
+	}
+	image := find[appsv1.Deployment](t, objects, "Deployment", "courier").Spec.Template.Spec.Containers[0].Image
+	if image != "registry.example.com/kubelet-ca-courier/manager:v1" {
+		t.Errorf("the manager's image is %s", image)
+	}
+	if got := readSettings(t, objects).Image; got != "registry.example.com/kubelet-ca-courier/node:v1" {
+		t.Errorf("the landing's image is %s", got)
+	}
+	dashboard := find[corev1.ConfigMap](t, objects, "ConfigMap", "courier-dashboard")
+	if dashboard.Labels["grafana_dashboard"] != "1" || dashboard.Data["dashboard.json"] == "" {
+		t.Error("Grafana's sidecar would not find the dashboard")
+	}
+}
