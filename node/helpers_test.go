@@ -109,11 +109,18 @@ func newStage(t testing.TB) *stage {
 // inRealTime makes the landing wait for what other threads of the test do.
 func (s *stage) inRealTime() { s.lander.Now, s.lander.Sleep = time.Now, node.Sleep }
 
+// memory is a file system without a disk below it, on Linux: thousands of flushes to a busy disk take minutes.
+const memory = "/dev/shm"
+
 // temporaryDirectory returns a directory that ordinary users cannot write to, with no link on the way to it. It is not
 // t.TempDir, because os.RemoveAll fails under Wine 8, which lacks deletion of POSIX semantics; os.Remove does not.
 func temporaryDirectory(t testing.TB) string {
 	t.Helper()
-	directory, err := os.MkdirTemp("", "landing")
+	parent := ""
+	if entry, err := os.Stat(memory); err == nil && entry.IsDir() {
+		parent = memory
+	}
+	directory, err := os.MkdirTemp(parent, "landing")
 	if err != nil {
 		t.Fatal(err)
 	}

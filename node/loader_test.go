@@ -140,7 +140,6 @@ func countSteps(t *testing.T, held, snapshot []byte) int {
 func stopAndLandAgain(t *testing.T, held, snapshot, want []byte, step int, moment moment) {
 	t.Helper()
 	s := newStage(t)
-	s.inRealTime()
 	task := s.mount(t, snapshot)
 	var kubelet *loader
 	if held != nil {
@@ -161,6 +160,7 @@ func stopAndLandAgain(t *testing.T, held, snapshot, want []byte, step int, momen
 	}
 
 	s.lander.Disk = node.OS{}
+	s.inRealTime() // not before: a program that was stopped waits for nothing
 	if got := s.land(task); got.Code != node.ExitOK || !got.Noticed {
 		t.Fatalf("the next landing: %s", got.Line(0))
 	}

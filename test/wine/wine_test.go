@@ -32,7 +32,7 @@ type machine struct {
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	m := &machine{loader: need.Wine(t), prefix: filepath.Join(t.TempDir(), "prefix")}
+	m := &machine{loader: need.Wine(t), prefix: filepath.Join(scratch(t), "prefix")}
 	need.Tool(t, "x86_64-w64-mingw32-gcc", "gcc-mingw-w64-x86-64")
 	if output, err := exec.Command(filepath.Join(root, "hack/wine/prefix.sh"), m.prefix).CombinedOutput(); err != nil {
 		t.Fatalf("set up Wine: %v: %s", err, output)
@@ -50,6 +50,26 @@ func (m *machine) server(t *testing.T, arguments ...string) {
 	if err := command.Run(); err != nil { // its output is not kept: the server that it starts would hold the pipe
 		t.Errorf("wineserver %v: %v", arguments, err)
 	}
+}
+
+// scratch returns a temporary directory, in memory where there is such a file system: thousands of flushes to a busy disk
+// take minutes.
+func scratch(t *testing.T) string {
+	t.Helper()
+	const memory = "/dev/shm"
+	if entry, err := os.Stat(memory); err != nil || !entry.IsDir() {
+		return t.TempDir()
+	}
+	directory, err := os.MkdirTemp(memory, "wine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(directory); err != nil {
+			t.Error(err)
+		}
+	})
+	return directory
 }
 
 func (m *machine) environment() []string {
