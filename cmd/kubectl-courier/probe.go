@@ -70,13 +70,17 @@ func (p prober) all(ctx context.Context, nodes []corev1.Node, done func()) []pro
 	return probes
 }
 
-// one asks a node for its health. It does so with plain HTTP: client-go drops status and body of an answer whose content
+// one asks a node for its health, and once more where the API server lost the connection: it drops those to kubelets when its
+// client certificate changes (k8s.io/client-go/transport/cert_rotation.go), which is when people ask. It does so with plain HTTP: client-go drops status and body of an answer whose content
 // type it cannot decode, and a kubelet answers in plain text.
 func (p prober) one(ctx context.Context, node *corev1.Node) probe {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
-	status, body, err := p.get(ctx, p.paths.Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("healthz").URL().String())
-	kind, detail := classify(status, body, err)
+	url := p.paths.Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("healthz").URL().String()
+	kind, detail := classify(p.get(ctx, url))
+	if kind == answerUnreachable && ctx.Err() == nil {
+		kind, detail = classify(p.get(ctx, url))
+	}
 	return probe{Node: node.Name, Ready: nodeReady(node), Answer: kind, Detail: detail}
 }
 

@@ -19,6 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -170,6 +172,28 @@ func TestVerifyOfManyNodesShowsTheFailuresAndNoMore(t *testing.T) {
 	}
 	if len(lines) != 7 || !strings.HasPrefix(lines[3], "win-0007 ") || !strings.HasPrefix(lines[4], "win-4999 ") {
 		t.Errorf("got %d lines, want the summary, the two failures and what is left out:\n%s", len(lines), stdout)
+	}
+}
+
+func TestVerifyAsksAgainWhenTheAPIServerLostTheConnection(t *testing.T) {
+	answers := [][]byte{apiServerSays("error trying to reach service: read: use of closed network connection"), []byte("ok")}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if len(answers) == 2 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		if _, err := w.Write(answers[0]); err != nil {
+			t.Error(err)
+		}
+		answers = answers[1:]
+	}))
+	t.Cleanup(server.Close)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := prober{http: server.Client(), paths: client.CoreV1().RESTClient(), timeout: time.Minute, parallel: 1}
+	if got := p.one(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "win-1"}}); got.Answer != answerTrusted {
+		t.Errorf("got %s %q, want %s", got.Answer, got.Detail, answerTrusted)
 	}
 }
 
