@@ -16,7 +16,7 @@ import (
 )
 
 // seeds is how many random histories are tried.
-var seeds = flag.Uint64("seeds", 15, "number of random histories")
+var seeds = flag.Uint64("seeds", 10, "number of random histories")
 
 // crashAt kills the dispatcher at the nth write from now, before or after it, and reports through the returned function
 // whether it came to that.

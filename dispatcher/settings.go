@@ -195,8 +195,9 @@ func (s *Settings) validate() error {
 	return errors.Join(errs...)
 }
 
-// windowsPath is a path with a drive whose characters mean nothing to cmd.exe, through which the landing may be started.
-var windowsPath = regexp.MustCompile(`^[A-Za-z]:(\\[A-Za-z0-9 ._-]+)+$`)
+// windowsPath is a path with a drive whose characters mean nothing to cmd.exe, through which the landing may be started. No
+// name in it ends in a dot or a space: Windows drops those, and with ".." the path would lead elsewhere than it says.
+var windowsPath = regexp.MustCompile(`^[A-Za-z]:(\\[A-Za-z0-9 ._-]*[A-Za-z0-9_-])+$`)
 
 func checkPath(path string) error {
 	if path == "" {
