@@ -3,6 +3,7 @@ package bundle
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // Code names one kind of finding. Codes are stable: they are part of messages, events, exit reports and metric labels.
@@ -105,11 +106,21 @@ func (c Certificate) finding(code Code, format string, args ...any) Finding {
 	return f
 }
 
-// Subject is the certificate's subject as a message shows it: one line, no longer than is readable.
+// Subject is the certificate's subject as a message shows it: one line, no longer than is readable, and nothing in it that
+// a terminal would act on. A subject is whatever its maker wrote.
 func (c Certificate) Subject() string {
-	subject := []rune(strings.ToValidUTF8(c.X509.Subject.String(), "?"))
+	subject := []rune(strings.Map(printable, c.X509.Subject.String()))
 	if len(subject) > maxSubject {
 		return string(subject[:maxSubject]) + "…"
 	}
 	return string(subject)
+}
+
+// printable puts a question mark in the place of control and format characters, such as escapes, line ends and those that
+// turn the reading direction around.
+func printable(r rune) rune {
+	if r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+		return '?'
+	}
+	return r
 }
