@@ -9,6 +9,7 @@ help: ## show this
 
 .PHONY: demo
 demo: ## a real control plane with three Windows nodes, and one rotation told as a story
+	@hack/setup.sh
 	@go run ./hack/demo
 
 .PHONY: demo-down

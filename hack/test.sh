@@ -6,6 +6,9 @@ cd "$(dirname "$0")/.."
 # The flags with which the control plane is built, so that what both have in common is compiled once.
 export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:+$GOFLAGS }-trimpath"
 
+# What a shell may hold of another cluster is none of the tests' business.
+unset KUBECONFIG KUBERNETES_SERVICE_HOST COURIER_CLUSTER_DIR
+
 COURIER_LEFT_OUT=$(mktemp)
 export COURIER_LEFT_OUT
 trap 'rm -f "$COURIER_LEFT_OUT"' EXIT
@@ -30,10 +33,11 @@ else
 fi
 
 # One package at a time: each of these starts a control plane or Wine of its own.
-step "real parts" go test -p 1 -timeout 45m ./test/...
+# Never from go's test cache, which does not see the programs and manifests that these tests run.
+step "real parts" go test -count 1 -p 1 -timeout 45m ./test/...
 for mod in hack/cluster test/*/; do
   # Without vet, which would compile most of Kubernetes once more; `make lint` runs it.
-  [ -f "$mod/go.mod" ] && step "${mod%/}" go test -C "$mod" -vet=off -p 1 -timeout 30m ./...
+  [ -f "$mod/go.mod" ] && step "${mod%/}" go test -C "$mod" -count 1 -vet=off -p 1 -timeout 30m ./...
 done
 
 if [ -s "$COURIER_LEFT_OUT" ]; then

@@ -70,6 +70,7 @@ func TestBadInputEndsWithOneClearErrorAndAHint(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("KUBERNETES_SERVICE_HOST", "")
+			t.Setenv("KUBECONFIG", "")
 			var stdout, stderr bytes.Buffer
 			code := run(t.Context(), test.arguments, &stdout, &stderr)
 			lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -102,8 +103,10 @@ func (s *story) ask(ctx context.Context, signer, status string) error {
 				s.printf("  %s answers %s\n", node, answer)
 				break
 			}
-			if ctx.Err() != nil {
-				return fmt.Errorf("%s answers %q to a client of the signer %s, not %s (%w)", node, answer, signer, status, err)
+			select {
+			case <-ctx.Done():
+				return errors.Join(fmt.Errorf("%s answers %q to a client of the signer %s, not %s", node, answer, signer, status), err)
+			case <-time.After(100 * time.Millisecond):
 			}
 		}
 	}
@@ -113,11 +116,11 @@ func (s *story) ask(ctx context.Context, signer, status string) error {
 // end says how to go on.
 func (s *story) end() {
 	s.printf("\n%sThe cluster is up. Try next:%s\n", s.bold, s.normal)
-	s.printf("  export KUBECONFIG=%s\n", s.lab.Kubeconfig())
+	s.printf("  export KUBECONFIG='%s' PATH='%s/bin':\"$PATH\"\n", s.lab.Kubeconfig(), s.lab.Dir)
 	s.printf("  kubectl get jobs -n %s\n", lab.JobsNamespace)
 	s.printf("  kubectl delete job --all -n %s             # each is made again: the Job is the record\n", lab.JobsNamespace)
 	s.printf("  kubectl get events -n %s\n", lab.GuardedNamespace)
 	s.printf("  go run ./cmd/kubectl-courier status          # one line per Windows node\n")
-	s.printf("  go run -C hack/cluster . --dir %s add-node win-4\n", s.lab.Dir)
+	s.printf("  go run -C hack/cluster . --dir '%s' add-node win-4\n", s.lab.Dir)
 	s.printf("  make demo-down                               # no process and no file is left\n")
 }

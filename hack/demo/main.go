@@ -29,14 +29,16 @@ func main() {
 // run parses the command line and runs the demo, or ends it.
 func run(ctx context.Context, args []string, out, stderr io.Writer) error {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	flags.SetOutput(stderr)
+	flags.SetOutput(io.Discard)
 	down := flags.Bool("down", false, "end what an earlier demo left running")
 	dir := flags.String("dir", "", "directory of the cluster (default: one below the user's cache)")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
+			flags.SetOutput(out)
+			flags.Usage()
 			return nil
 		}
-		return err
+		return fmt.Errorf("%w\nhint: see --help", err)
 	}
 	if flags.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q\nhint: see --help", flags.Arg(0))

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/term"
 
@@ -21,11 +22,13 @@ type story struct {
 	dim    string
 	normal string
 	step   int
+	// signer is the new one. Each telling has its own, so that a demo that is up can be shown again.
+	signer string
 }
 
 // newStory returns a story told to the writer, in colour where that is a terminal.
 func newStory(l *lab.Lab, out io.Writer) *story {
-	s := &story{lab: l, out: out}
+	s := &story{lab: l, out: out, signer: "signer-" + strings.ToLower(time.Now().UTC().Format("20060102t150405"))}
 	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "" {
 		s.bold, s.dim, s.normal = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 	}
@@ -66,6 +69,15 @@ func (s *story) cluster(ctx context.Context) error {
 	if err := s.lab.Furnish(ctx, windowsNodes...); err != nil {
 		return err
 	}
+	status, err := s.lab.Cluster(ctx, "status")
+	if err != nil {
+		return err
+	}
+	_, nodes, _ := strings.Cut(status, "\n\nNODE") // which program each node runs, and where its disk is
+	s.printf("NODE%s", nodes)
+	if !strings.Contains(nodes, "wine") {
+		s.printf("left out: Wine is not installed, so the Windows nodes run the native build of the same program\n")
+	}
 	return s.kubectl(ctx, "get", "nodes")
 }
 
@@ -100,10 +112,10 @@ func (s *story) badEdit(ctx context.Context) error {
 
 // dropEdit tries to write a bundle without the CA that is in use.
 func (s *story) dropEdit(ctx context.Context) error {
-	if err := s.lab.Signer(ctx, "second"); err != nil {
+	if err := s.lab.Signer(ctx, s.signer); err != nil {
 		return err
 	}
-	bundle, err := s.lab.Cluster(ctx, "signer", "bundle", "second")
+	bundle, err := s.lab.Cluster(ctx, "signer", "bundle", s.signer)
 	if err != nil {
 		return err
 	}
@@ -113,22 +125,26 @@ func (s *story) dropEdit(ctx context.Context) error {
 // newSigner shows that no kubelet accepts a client certificate of the new signer.
 func (s *story) newSigner(ctx context.Context) error {
 	s.printf("a request to each kubelet, with a client certificate of the new signer:\n")
-	return s.ask(ctx, "second", "401")
+	return s.ask(ctx, s.signer, "401")
 }
 
 // rotate writes the right bundle and follows the Jobs.
 func (s *story) rotate(ctx context.Context) error {
-	bundle, err := s.lab.Cluster(ctx, "signer", "bundle", "first", "second")
+	old, err := s.lab.Guarded(ctx)
+	if err != nil {
+		return err
+	}
+	added, err := s.lab.Cluster(ctx, "signer", "bundle", s.signer)
 	if err != nil {
 		return err
 	}
 	s.command("kubectl patch configmap " + lab.GuardedName + " -n " + lab.GuardedNamespace + " --patch-file both-signers.yaml")
-	said, err := s.lab.PatchGuarded(ctx, bundle)
+	said, err := s.lab.PatchGuarded(ctx, old+added)
 	if err != nil {
 		return err
 	}
 	s.printf("%s", said)
-	if err := s.deliveries(ctx, "second"); err != nil {
+	if err := s.deliveries(ctx, s.signer); err != nil {
 		return err
 	}
 	return s.kubectl(ctx, "get", "jobs", "-n", lab.JobsNamespace)
@@ -146,12 +162,12 @@ func (s *story) proof(ctx context.Context) error {
 		}
 	}
 	s.printf("the same request again, with a client certificate of the new signer:\n")
-	return s.ask(ctx, "second", "200")
+	return s.ask(ctx, s.signer, "200")
 }
 
 // resign does what the platform does a while after a new signer was published.
 func (s *story) resign(ctx context.Context) error {
-	if _, err := s.lab.Cluster(ctx, "resign-client", "second"); err != nil {
+	if _, err := s.lab.Cluster(ctx, "resign-client", s.signer); err != nil {
 		return err
 	}
 	s.printf("kube-apiserver would notice within five minutes; restarting it saves the wait\n")

@@ -27,16 +27,22 @@ const (
 // LinuxNode is the simulated node that runs the shipped Deployment's pods.
 const LinuxNode = "linux-1"
 
-// Furnish adds cert-manager, the Linux node and Windows nodes to a cluster that is up. What is there already stays.
+// Furnish adds cert-manager, the Linux node and Windows nodes to a cluster that is up. What is there already stays. The last Windows node has a container runtime of the older kind, which puts volumes
+// under CONTAINER_SANDBOX_MOUNT_POINT.
 func (l *Lab) Furnish(ctx context.Context, windows ...string) error {
 	if _, err := l.Cluster(ctx, "cert-manager"); err != nil {
 		return err
 	}
-	if _, err := l.Cluster(ctx, "add-node", LinuxNode, "--os", "linux"); err != nil {
-		return err
-	}
-	for _, node := range windows {
-		if _, err := l.Cluster(ctx, "add-node", node); err != nil {
+	last := len(windows) - 1
+	for _, args := range [][]string{
+		{LinuxNode, "--os", "linux"},
+		windows[:last],
+		{windows[last], "--mount-style", "sandbox"},
+	} {
+		if len(args) == 0 {
+			continue
+		}
+		if _, err := l.Cluster(ctx, append([]string{"add-node"}, args...)...); err != nil {
 			return err
 		}
 	}
@@ -91,6 +97,11 @@ func (l *Lab) Install(ctx context.Context) error {
 	_, err := l.Kubectl(ctx, "wait", "validatingwebhookconfiguration/kubelet-ca-courier", "--timeout=60s",
 		"--for=jsonpath={.webhooks[0].clientConfig.caBundle}")
 	return err
+}
+
+// Guarded returns the bundle that the guarded ConfigMap holds.
+func (l *Lab) Guarded(ctx context.Context) (string, error) {
+	return l.Kubectl(ctx, "get", "configmap", GuardedName, "-n", GuardedNamespace, "-o", `jsonpath={.data.ca-bundle\.crt}`)
 }
 
 // PatchGuarded writes the bundle into the guarded ConfigMap, as the administrator or, with --as among the arguments, as

@@ -41,7 +41,7 @@ func Open(ctx context.Context, dir string, progress io.Writer) (*Lab, error) {
 		return nil, fmt.Errorf("no place for the local cluster's program: %w", err)
 	}
 	l := &Lab{Dir: dir, Root: root, program: filepath.Join(cache, "kubelet-ca-courier", "cluster"), progress: progress}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", l.program, ".")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", l.program, ".")
 	build.Dir = filepath.Join(root, "hack", "cluster")
 	build.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0") // the control plane's flags: nothing is compiled twice
 	if out, err := build.CombinedOutput(); err != nil {
@@ -91,18 +91,19 @@ func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {
 // KubectlWith is Kubectl with something on standard input.
 func (l *Lab) KubectlWith(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(l.Dir, "bin", "kubectl"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig())
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig(), "KUBECACHEDIR="+filepath.Join(l.Dir, "kubectl-cache"))
 	cmd.Dir = l.Root
 	cmd.Stdin = stdin
 	return run(cmd, nil)
 }
 
-// run runs a command. What it prints on standard error goes to the progress, and into the error.
+// run runs a command. What it prints on standard error goes to the progress or, without one, into the error. A terminal
+// is handed down as it is, so that the command can draw on it.
 func run(cmd *exec.Cmd, progress io.Writer) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, io.Writer(&stderr)
 	if progress != nil {
-		cmd.Stderr = io.MultiWriter(&stderr, progress)
+		cmd.Stderr = progress
 	}
 	if err := cmd.Run(); err != nil {
 		name := filepath.Base(cmd.Path) + " " + strings.Join(cmd.Args[1:], " ")

@@ -47,6 +47,13 @@ func (t Table) record(name string) string { return filepath.Join(t.Dir, "run", n
 // Log is the path of the process's log.
 func (t Table) Log(name string) string { return filepath.Join(t.Dir, "logs", name+".log") }
 
+// foreign reports whether a variable of the environment would lead a process away from its own cluster: a proxy, which only
+// loopback addresses are exempt from, or a setting of another etcd.
+func foreign(variable string) bool {
+	name, _, _ := strings.Cut(strings.ToUpper(variable), "=")
+	return strings.HasSuffix(name, "_PROXY") || strings.HasPrefix(name, "ETCD_")
+}
+
 // Start starts the process in a session of its own, its output appended to its log, and records it.
 func (t Table) Start(s Spec) error {
 	if r, err := t.Find(s.Name); err == nil && r.Alive() {
@@ -63,7 +70,7 @@ func (t Table) Start(s Spec) error {
 	}
 	defer log.Close()
 	cmd := exec.Command(s.Args[0], s.Args[1:]...)
-	cmd.Env = append(append(os.Environ(), s.Env...), Mark+"="+t.Dir)
+	cmd.Env = append(append(slices.DeleteFunc(os.Environ(), foreign), s.Env...), Mark+"="+t.Dir)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, t.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
