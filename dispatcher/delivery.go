@@ -104,7 +104,7 @@ func (d *Delivery) Reconcile(ctx context.Context, name string) (reconcile.Result
 		return reconcile.Result{}, fmt.Errorf("read the node: %w", err)
 	}
 	n := ReadNode(object)
-	if err != nil || !served(r.Settings, object) {
+	if gone := err != nil; gone || !served(r.Settings, object) {
 		d.memory.forget(name)
 		d.Enqueue(r.pace.Forget(name)...)
 		return reconcile.Result{}, nil

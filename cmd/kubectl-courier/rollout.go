@@ -163,16 +163,16 @@ func newNodeEntry(status dispatcher.NodeStatus, now time.Time) nodeEntry {
 
 // urgency orders states: first what fails, last what is done.
 func urgency(s dispatcher.State) int {
-	switch {
-	case s == dispatcher.Blocked, s == dispatcher.Backoff:
+	switch s {
+	case dispatcher.Blocked, dispatcher.Backoff:
 		return 0
-	case s == dispatcher.WouldRemove:
+	case dispatcher.WouldRemove:
 		return 1
-	case s == dispatcher.WouldChange:
+	case dispatcher.WouldChange:
 		return 2
-	case s == dispatcher.Slow, s == dispatcher.NotReady:
+	case dispatcher.Slow, dispatcher.NotReady:
 		return 3
-	case s == dispatcher.Delivered:
+	case dispatcher.Delivered:
 		return 5
 	default:
 		return 4

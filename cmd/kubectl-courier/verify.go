@@ -165,7 +165,7 @@ func needsWitness(probes []probe) bool {
 // explainUnauthorized says of refusals whether the node's file is to blame or the API server's own certificate: one that is
 // out of its time, or one that nodes refuse whose file is none of ours.
 func explainUnauthorized(probes, witnesses []probe, certificate *x509.Certificate, now time.Time) {
-	detail := ""
+	var detail string
 	switch {
 	case certificate != nil && now.After(certificate.NotAfter):
 		detail = "the API server's client certificate expired at " + certificate.NotAfter.UTC().Format(time.RFC3339)

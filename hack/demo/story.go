@@ -190,7 +190,7 @@ func (s *story) refused(ctx context.Context, bundle string) error {
 	_, err := s.lab.PatchGuarded(ctx, bundle)
 	var failure *lab.Failure
 	if !errors.As(err, &failure) {
-		return fmt.Errorf("the edit should have been refused, and was not (%v)", err)
+		return errors.Join(errors.New("the edit should have been refused, and was not"), err)
 	}
 	s.printf("%s\n", failure.Stderr)
 	return nil
