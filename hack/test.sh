@@ -26,7 +26,7 @@ step "set-up" hack/setup.sh
 step "unit tests" go test ./bundle/... ./webhook/... ./dispatcher/... ./node/... ./cmd/... ./hack/...
 
 echo "== control plane (the first build takes minutes, later ones none)"
-if assets=$(go run -C hack/cluster . assets); then
+if assets=$(go run -C hack/cluster . assets) && go run -C hack/cluster . build --all >/dev/null; then
   export KUBEBUILDER_ASSETS=$assets
 else
   failed+=("control plane")

@@ -142,7 +142,7 @@ func TestAFullDiskKeepsTheOldFileAndIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("tmpfs", directory, "tmpfs", 0, "size=16k"); err != nil {
+	if err := syscall.Mount("tmpfs", directory, "tmpfs", 0, "size=64k"); err != nil {
 		t.Fatal(err)
 	}
 	mounted := true

@@ -40,7 +40,7 @@ type apiServer struct {
 func startWith(t *testing.T, overlayName string) *apiServer {
 	t.Helper()
 	log.SetLogger(logr.Discard())
-	env := &envtest.Environment{BinaryAssetsDirectory: need.ControlPlane(t)}
+	env := &envtest.Environment{BinaryAssetsDirectory: need.ControlPlane(t), ControlPlaneStartTimeout: 3 * time.Minute}
 	config, err := env.Start()
 	if err != nil {
 		t.Fatalf("starting the API server: %v", err)

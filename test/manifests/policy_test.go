@@ -140,11 +140,13 @@ func TestNobodyElseGetsInByAnotherDoor(t *testing.T) {
 		}, "only the courier account creates Jobs"},
 		"another image for a Job": {func(t *testing.T) error {
 			changed := job.DeepCopy()
+			changed.ResourceVersion = "" // whatever was written since
 			changed.Spec.Template.Spec.Containers[0].Image = "evil/image"
 			return someone.Update(t.Context(), changed, client.DryRunAll)
 		}, "immutable"},
 		"other labels on a suspended Job's pods": {func(t *testing.T) error {
 			changed := job.DeepCopy()
+			changed.ResourceVersion = ""
 			changed.Spec.Suspend = ptr.To(true)
 			if err := someone.Update(t.Context(), changed); err != nil {
 				return err

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"kubelet-ca-courier/hack/build"
 	"kubelet-ca-courier/node"
@@ -38,7 +39,7 @@ func newMachine(t *testing.T) *machine {
 		t.Fatalf("set up Wine: %v: %s", err, output)
 	}
 	m.server(t, "-p60") // keeps the server for a minute, so that not every program starts a Windows of its own
-	t.Cleanup(func() { m.server(t, "-k", "-w") })
+	t.Cleanup(m.end)
 	return m
 }
 
@@ -50,6 +51,13 @@ func (m *machine) server(t *testing.T, arguments ...string) {
 	if err := command.Run(); err != nil { // its output is not kept: the server that it starts would hold the pipe
 		t.Errorf("wineserver %v: %v", arguments, err)
 	}
+}
+
+// end ends the server. That it is gone already, as it is a minute after the last program, is all the same.
+func (m *machine) end() {
+	command := exec.Command("wineserver", "-k", "-w")
+	command.Env = m.environment()
+	_ = command.Run()
 }
 
 // scratch returns a temporary directory, in memory where there is such a file system: thousands of flushes to a busy disk
@@ -96,6 +104,7 @@ func (m *machine) write(t *testing.T, path string, data []byte) {
 func (m *machine) command(program string, arguments ...string) *exec.Cmd {
 	command := exec.Command(m.loader, append([]string{program}, arguments...)...)
 	command.Env = m.environment()
+	command.WaitDelay = 2 * time.Second // what Wine starts beside it holds its output open for a minute
 	return command
 }
 
@@ -128,7 +137,7 @@ func run(t *testing.T, command *exec.Cmd) node.Result {
 	command.Stdout, command.Stderr = &stdout, &stderr
 	err := command.Run()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
 		t.Fatal(err)
 	}
 	var result node.Result
