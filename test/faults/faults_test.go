@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
-	"syscall"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelet-ca-courier/dispatcher"
 	"kubelet-ca-courier/hack/lab"
-	"kubelet-ca-courier/test/need"
 )
 
 func TestAProcessThatIsKilledDuringARotationLosesNothing(t *testing.T) {
@@ -131,39 +129,4 @@ func TestWhatOthersWriteOnItsObjectsDisturbsNothing(t *testing.T) {
 	c.settled(t, content)
 	c.settled(t, c.rotate(t)) // tainted, and served all the same
 	c.kubectl(t, "taint", "nodes", "win-1", "team-")
-}
-
-func TestAFullDiskKeepsTheOldFileAndIsTold(t *testing.T) {
-	need.Root(t)
-	c := start(t)
-	c.settled(t, c.rotate(t))
-	directory := c.Disk("win-1", "k")
-	old, err := os.ReadFile(c.file("win-1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mount("tmpfs", directory, "tmpfs", 0, "size=64k"); err != nil {
-		t.Fatal(err)
-	}
-	mounted := true
-	unmount := func() {
-		if mounted {
-			if err := syscall.Unmount(directory, syscall.MNT_DETACH); err != nil {
-				t.Error(err)
-			}
-			mounted = false
-		}
-	}
-	t.Cleanup(unmount)
-	if err := os.WriteFile(c.file("win-1"), old, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_ = os.WriteFile(c.Disk("win-1", "k", "full"), make([]byte, 1<<20), 0o600) // it fills what there is, and fails
-	content := c.rotate(t)
-	c.warned(t, dispatcher.ReasonFailed)
-	if kept, err := os.ReadFile(c.file("win-1")); err != nil || string(kept) != string(old) {
-		t.Errorf("the old file is gone: %v", err)
-	}
-	unmount()
-	c.settled(t, content)
 }
