@@ -36,6 +36,10 @@ fuzz: ## the differential fuzzers, one minute each
 lint: ## golangci-lint as pinned in hack/tools
 	@hack/lint.sh
 
+.PHONY: vuln
+vuln: ## known vulnerabilities in what the programs call, by govulncheck; needs the Go vulnerability database
+	@go run -C hack/tools golang.org/x/vuln/cmd/govulncheck -C ../.. ./cmd/...
+
 .PHONY: install.yaml
 install.yaml: ## one rendered file per overlay, under install/
 	@hack/render.sh install

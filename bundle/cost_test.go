@@ -66,6 +66,9 @@ func costs(t testing.TB, old, text []byte) map[string]func() {
 // that other work on the machine disturbs both alike, and processor time is disturbed the least, until long is used up.
 func ratio(t *testing.T, long time.Duration, work, base func()) float64 {
 	t.Helper()
+	if testing.CoverMode() != "" {
+		t.Skip("counting what is covered takes time in this package alone")
+	}
 	var ours, theirs time.Duration
 	spent := func(run func()) time.Duration {
 		before := processorTime(t)

@@ -1,20 +1,13 @@
 package bundle_test
 
 import (
-	"bytes"
-	"crypto/dsa" //nolint:staticcheck // deprecated as it should be: the test shows that such keys are refused
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/asn1"
 	"encoding/base64"
 	"encoding/pem"
-	"fmt"
-	"math/big"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf16"
 
 	"k8s.io/client-go/util/cert"
@@ -355,174 +348,5 @@ func TestAMessageNamesTheCertificate(t *testing.T) {
 	}
 	if !strings.Contains(got.Message, fingerprint) || len(got.Message) > 400 {
 		t.Errorf("message %q lacks the fingerprint or is too long to read", got.Message)
-	}
-}
-
-func TestKeysThatGoRefusesAreWeak(t *testing.T) {
-	spki := func(algorithm pkix.AlgorithmIdentifier, key []byte) []byte {
-		return bundletest.Marshal(t, struct {
-			Algorithm pkix.AlgorithmIdentifier
-			Key       asn1.BitString
-		}{algorithm, asn1.BitString{Bytes: key, BitLength: 8 * len(key)}})
-	}
-	rsaKey := func(bits int, even bool, exponent int) []byte {
-		n := new(big.Int).Lsh(big.NewInt(1), uint(bits)-1)
-		if !even {
-			n.Add(n, big.NewInt(1))
-		}
-		return spki(pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 1}, Parameters: asn1.NullRawValue},
-			bundletest.Marshal(t, struct {
-				N *big.Int
-				E int
-			}{n, exponent}))
-	}
-	var parameters dsa.Parameters
-	if err := dsa.GenerateParameters(&parameters, rand.Reader, dsa.L1024N160); err != nil {
-		t.Fatal(err)
-	}
-	dsaKey := spki(pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 10040, 4, 1},
-		Parameters: asn1.RawValue{FullBytes: bundletest.Marshal(t, struct{ P, Q, G *big.Int }{parameters.P, parameters.Q, parameters.G})}},
-		bundletest.Marshal(t, big.NewInt(4711)))
-	for name, c := range map[string]struct {
-		key  []byte
-		want bundle.Code
-	}{
-		"RSA of 512 bits":                {rsaKey(512, false, 65537), bundle.WeakKey},
-		"RSA of 1023 bits":               {rsaKey(1023, false, 65537), bundle.WeakKey},
-		"RSA of 1024 bits":               {rsaKey(1024, false, 65537), ""},
-		"RSA with an even modulus":       {rsaKey(2048, true, 65537), bundle.WeakKey},
-		"RSA with an even exponent":      {rsaKey(2048, false, 65536), bundle.WeakKey},
-		"RSA with the exponent 1":        {rsaKey(2048, false, 1), bundle.WeakKey},
-		"RSA with the exponent 3":        {rsaKey(2048, false, 3), ""},
-		"RSA with an exponent too large": {rsaKey(2048, false, 1<<31+1), bundle.WeakKey},
-		"DSA":                            {dsaKey, bundle.WeakKey},
-		"X25519":                         {spki(pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 3, 101, 110}}, make([]byte, 32)), bundle.WeakKey},
-		"Ed448":                          {spki(pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 3, 101, 113}}, make([]byte, 57)), bundle.WeakKey},
-		"an elliptic curve unknown to Go": {spki(pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 10045, 2, 1},
-			Parameters: asn1.RawValue{FullBytes: bundletest.Marshal(t, asn1.ObjectIdentifier{1, 3, 132, 0, 10})}}, make([]byte, 65)), bundle.BadCertificate},
-	} {
-		t.Run(name, func(t *testing.T) {
-			der := bundletest.Spec{Name: "signer", PublicKey: c.key}.DER(t)
-			v := bundle.Review(nil, slices.Concat(bundletest.Named(t, "good").PEM, bundletest.Block(der)), bundletest.At(), nil)
-			if c.want == "" && !v.Allowed || c.want != "" && !slices.Equal(codes(v.Reasons), []bundle.Code{c.want}) {
-				t.Errorf("reasons %v, want %q", v.Reasons, c.want)
-			}
-		})
-	}
-}
-
-func TestTooManyNamesAreRefused(t *testing.T) {
-	of := func(length int) []byte {
-		key := bundletest.NewKey(t)
-		ca := bundletest.NewCA(t, bundletest.Spec{Name: strings.Repeat("x", 1000), Key: key})
-		overhead := len(ca.Certificate.RawSubject) - 1000
-		return bundletest.NewCA(t, bundletest.Spec{Name: strings.Repeat("x", length-overhead), Key: key}).PEM
-	}
-	const most = 65533
-	text := bytes.Repeat(of(998), 65) // 65 times 1,000 bytes, the two of the length included
-	for _, c := range []struct {
-		rest int
-		want bool
-	}{{533 - 2, true}, {534 - 2, false}} {
-		t.Run(fmt.Sprintf("%d bytes", 65000+c.rest+2), func(t *testing.T) {
-			v := bundle.Review(nil, slices.Concat(text, of(c.rest)), bundletest.At(), nil)
-			if v.Allowed != c.want || !v.Allowed && !slices.Equal(codes(v.Reasons), []bundle.Code{bundle.TooManyCAs}) {
-				t.Errorf("allowed %v with %v, want %v at the limit of %d", v.Allowed, v.Reasons, c.want, most)
-			}
-		})
-	}
-}
-
-func TestMoreCAsOfOneSubjectThanAreTriedAreRefused(t *testing.T) {
-	var text []byte
-	for i := range 101 {
-		if v := bundle.Review(nil, text, bundletest.At(), nil); i > 0 && !v.Allowed {
-			t.Fatalf("%d are refused: %v", i, v.Reasons)
-		}
-		text = append(text, bundletest.Named(t, "same").PEM...)
-	}
-	if v := bundle.Review(nil, text, bundletest.At(), nil); !slices.Equal(codes(v.Reasons), []bundle.Code{bundle.TooManyCAs}) {
-		t.Errorf("101 get %v, want %s", v.Reasons, bundle.TooManyCAs)
-	}
-}
-
-func TestChanges(t *testing.T) {
-	at := bundletest.At()
-	key := bundletest.NewKey(t)
-	a := bundletest.NewCA(t, bundletest.Spec{Name: "a", Key: key})
-	b, other := bundletest.Named(t, "b"), bundletest.Named(t, "a")
-	longer := bundletest.NewCA(t, bundletest.Spec{Name: "a", Key: key, Until: at.AddDate(2, 0, 0)})
-	future := bundletest.NewCA(t, bundletest.Spec{Name: "a", Key: key, From: at.Add(time.Hour), Until: at.AddDate(2, 0, 0)})
-	leaf := bundletest.NewCA(t, bundletest.Spec{Name: "leaf", Extensions: []pkix.Extension{bundletest.BasicConstraints(t, false, -1)}})
-	ending := func(in time.Duration) bundletest.CA {
-		return bundletest.NewCA(t, bundletest.Spec{Name: "ending", Until: at.Add(in)})
-	}
-	text := func(cas ...bundletest.CA) string { return string(bundletest.Bundle(cas...)) }
-	broken := "  " + text(a)
-	for name, c := range map[string]struct {
-		old, new string
-		allow    []bundletest.CA
-		reasons  []bundle.Code
-		warnings []bundle.Code
-	}{
-		"an addition":            {old: text(a), new: text(a, b)},
-		"another order":          {old: text(a, b), new: text(b, a)},
-		"the same with comments": {old: text(a, b), new: "# a and b\n" + text(a, b)},
-		"a valid CA is dropped":  {old: text(a, b), new: text(b), reasons: []bundle.Code{bundle.DropsValidCA}},
-		"a CA that ends in five minutes and one second is dropped": {old: text(ending(5*time.Minute+time.Second), b), new: text(b), reasons: []bundle.Code{bundle.DropsValidCA}},
-		"a CA that ends in five minutes is dropped":                {old: text(ending(5*time.Minute), b), new: text(b)},
-		"a CA that ended is dropped":                               {old: text(ending(-time.Second), b), new: text(b)},
-		"a CA that is not yet valid is dropped":                    {old: text(future, b), new: text(b)},
-		"a leaf is dropped":                                        {old: text(leaf, b), new: text(b)},
-		"a leaf that was there stays":                              {old: text(leaf, a), new: text(leaf, a, b), warnings: []bundle.Code{bundle.NotCA}},
-		"a leaf comes":                                             {old: text(a), new: text(a, leaf), reasons: []bundle.Code{bundle.NotCA}},
-		"a longer re-issue takes over":                             {old: text(a, b), new: text(longer, b), warnings: []bundle.Code{bundle.Reissued}},
-		"a shorter re-issue does not take over":                    {old: text(longer, b), new: text(a, b), reasons: []bundle.Code{bundle.DropsValidCA}},
-		"a re-issue that is not yet valid does not":                {old: text(a, b), new: text(future, b), reasons: []bundle.Code{bundle.DropsValidCA}, warnings: []bundle.Code{bundle.NotYetValid}},
-		"another key under the same subject":                       {old: text(a, b), new: text(other, b), reasons: []bundle.Code{bundle.DropsValidCA}},
-		"an allowed drop":                                          {old: text(a, b), new: text(b), allow: []bundletest.CA{a}, warnings: []bundle.Code{bundle.AllowedDrop}},
-		"an allowed drop of all":                                   {old: text(a), new: text(future), allow: []bundletest.CA{a}, reasons: []bundle.Code{bundle.NoUsableCA}, warnings: []bundle.Code{bundle.AllowedDrop, bundle.NotYetValid}},
-		"an allowance for another":                                 {old: text(a, b), new: text(b), allow: []bundletest.CA{b}, reasons: []bundle.Code{bundle.DropsValidCA}},
-		"a broken bundle is repaired":                              {old: broken, new: text(a)},
-		"a broken bundle is replaced":                              {old: broken, new: text(b)},
-		"a repair drops what could still be read":                  {old: broken + text(b), new: text(a), reasons: []bundle.Code{bundle.DropsValidCA}},
-		"a broken bundle is edited":                                {old: broken, new: broken + "\n", reasons: []bundle.Code{bundle.BrokenPEM}},
-		"a broken bundle stays":                                    {old: broken, new: broken},
-		"an empty bundle stays":                                    {old: "", new: ""},
-		"an empty bundle is filled":                                {old: "", new: text(a)},
-		"a bundle is emptied":                                      {old: text(a), new: "", reasons: []bundle.Code{bundle.MissingBundle}},
-		"a private key comes and a CA goes":                        {old: text(a, b), new: text(b) + block("PRIVATE KEY", nil), reasons: []bundle.Code{bundle.DropsValidCA, bundle.PrivateKey}},
-		"a CA that ends within 30 days comes":                      {old: text(a), new: text(a, ending(29*24*time.Hour)), warnings: []bundle.Code{bundle.ExpiresSoon}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			allow := bundle.Allowances{}
-			for _, ca := range c.allow {
-				fingerprint, err := bundle.ParseFingerprint(bundle.Hash(ca.Certificate.Raw))
-				if err != nil {
-					t.Fatal(err)
-				}
-				allow[fingerprint] = struct{}{}
-			}
-			v := bundle.Review([]byte(c.old), []byte(c.new), at, allow)
-			if got := codes(v.Reasons); !slices.Equal(got, c.reasons) || v.Allowed != (len(c.reasons) == 0) {
-				t.Errorf("allowed %v, reasons %v, want %v", v.Allowed, v.Reasons, c.reasons)
-			}
-			if got := codes(v.Warnings); !slices.Equal(got, c.warnings) {
-				t.Errorf("warnings %v, want %v", v.Warnings, c.warnings)
-			}
-		})
-	}
-}
-
-func TestWeakSignatureIsAWarning(t *testing.T) {
-	for name, oid := range map[string]asn1.ObjectIdentifier{
-		"SHA-1 with RSA": {1, 2, 840, 113549, 1, 1, 5}, "MD5 with RSA": {1, 2, 840, 113549, 1, 1, 4}, "ECDSA with SHA-1": {1, 2, 840, 10045, 4, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ca := bundletest.NewCA(t, bundletest.Spec{Name: "old", Signature: oid})
-			if v := bundle.Review(nil, ca.PEM, bundletest.At(), nil); !v.Allowed || !slices.Equal(codes(v.Warnings), []bundle.Code{bundle.WeakSignature}) {
-				t.Errorf("allowed %v, warnings %v", v.Allowed, v.Warnings)
-			}
-		})
 	}
 }

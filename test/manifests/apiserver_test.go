@@ -36,11 +36,13 @@ type apiServer struct {
 }
 
 // startWith starts an API server and applies the overlay. Kinds that the platform brings along (cert-manager's) are left
-// out here; the local cluster's tests have them.
+// out here; the local cluster's tests have them. Nodes have the rights that they have on a cluster.
 func startWith(t *testing.T, overlayName string) *apiServer {
 	t.Helper()
 	log.SetLogger(logr.Discard())
 	env := &envtest.Environment{BinaryAssetsDirectory: need.ControlPlane(t), ControlPlaneStartTimeout: 3 * time.Minute}
+	env.ControlPlane.GetAPIServer().Configure().
+		Set("authorization-mode", "Node,RBAC").Append("enable-admission-plugins", "NodeRestriction")
 	config, err := env.Start()
 	if err != nil {
 		t.Fatalf("starting the API server: %v", err)
