@@ -113,16 +113,21 @@ func (s Store) Ensure(ctx context.Context, names ...string) (map[string]string, 
 	if err != nil {
 		return nil, err
 	}
+	given := os.Getenv("KUBEBUILDER_ASSETS")
+	if given != "" {
+		if given, err = filepath.Abs(given); err != nil {
+			return nil, err
+		}
+	}
 	found := map[string]string{}
 	missing := map[string][]string{} // by module, since programs of one module share most of the work
 	for _, name := range names {
 		found[name] = filepath.Join(dir, name)
-		asset := filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), name)
 		switch p, known := programs[name]; {
 		case !known:
 			return nil, fmt.Errorf("no program is called %q", name)
-		case os.Getenv("KUBEBUILDER_ASSETS") != "" && exists(asset):
-			found[name] = asset
+		case given != "" && exists(filepath.Join(given, name)):
+			found[name] = filepath.Join(given, name)
 		case !exists(found[name]):
 			missing[p.module] = append(missing[p.module], name)
 		}

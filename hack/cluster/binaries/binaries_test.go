@@ -54,7 +54,6 @@ func TestABuildThatFailsSaysWhy(t *testing.T) {
 
 func TestProgramsAreTakenFromKubebuilderAssets(t *testing.T) {
 	assets := t.TempDir()
-	t.Setenv("KUBEBUILDER_ASSETS", assets)
 	want := map[string]string{}
 	for _, name := range ControlPlane {
 		want[name] = filepath.Join(assets, name)
@@ -62,13 +61,18 @@ func TestProgramsAreTakenFromKubebuilderAssets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	found, err := store(t).Ensure(t.Context(), ControlPlane...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, path := range want {
-		if found[name] != path {
-			t.Errorf("%s is taken from %s, want %s", name, found[name], path)
+	s := store(t)
+	t.Chdir(filepath.Dir(assets))
+	for _, given := range []string{assets, filepath.Base(assets)} {
+		t.Setenv("KUBEBUILDER_ASSETS", given)
+		found, err := s.Ensure(t.Context(), ControlPlane...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, path := range want {
+			if found[name] != path {
+				t.Errorf("with %s: %s is taken from %s, want %s", given, name, found[name], path)
+			}
 		}
 	}
 }

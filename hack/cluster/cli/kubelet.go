@@ -51,6 +51,9 @@ func (a *app) realKubelet() *cobra.Command {
 		if r, err := table.Find(k.name()); err == nil && r.Alive() {
 			return nil
 		}
+		if r, err := table.Find("cri-" + n.Name); err == nil {
+			r.Stop(restartGrace) // it listens on the old link
+		}
 		if err := k.prepare(cmd.Context()); err != nil {
 			return err
 		}
@@ -115,7 +118,7 @@ func (k kubelet) linkAddress(end int) string {
 
 // prepare makes the namespace and what the kubelet reads.
 func (k kubelet) prepare(ctx context.Context) error {
-	if err := os.MkdirAll(k.path("root"), 0o755); err != nil {
+	if err := errors.Join(os.RemoveAll(k.path("cri.sock")), os.MkdirAll(k.path("root"), 0o755)); err != nil {
 		return err
 	}
 	// The record comes first: what it names is removed even if it was never made.

@@ -2,12 +2,14 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"kubelet-ca-courier/hack/cluster/binaries"
 	"kubelet-ca-courier/hack/cluster/process"
 )
 
@@ -59,6 +61,7 @@ func TestAClusterIsBroughtUpBrokenMendedAndLeavesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cluster")
 	table := process.Table{Dir: dir}
 	t.Cleanup(func() { table.Sweep() })
+	cutShort(t, dir)
 	must(t, dir, "up")
 	must(t, dir, "add-node", "win-1", "--program", "native")
 	must(t, dir, "add-node", "win-1", "--program", "native") // what is there stays
@@ -91,5 +94,26 @@ func TestAClusterIsBroughtUpBrokenMendedAndLeavesNothing(t *testing.T) {
 	}
 	if n := table.Sweep(); n != 0 {
 		t.Errorf("%d processes are left", n)
+	}
+}
+
+// cutShort leaves what an `up` leaves that was interrupted early on, and a link to a program that has gone.
+func cutShort(t *testing.T, dir string) {
+	t.Helper()
+	cache, err := binaries.DefaultCache()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := allocate(cache, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sub := range []string{"bin", "pki"} {
+		if err := os.MkdirAll(c.Path(sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.WriteFile(c.PKI("ca.crt"), nil, 0o600), os.Symlink("/nowhere", c.Bin("etcd"))); err != nil {
+		t.Fatal(err)
 	}
 }

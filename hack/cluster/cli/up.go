@@ -52,7 +52,7 @@ func (a *app) up(ctx context.Context) (layout.Cluster, error) {
 		return c, err
 	}
 	for name, path := range programs {
-		if err := os.Symlink(path, c.Bin(name)); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := link(path, c.Bin(name)); err != nil {
 			return c, err
 		}
 	}
@@ -90,16 +90,33 @@ func (a *app) startControlPlane(ctx context.Context, c layout.Cluster, table pro
 	return a.awaitHealthy(ctx, c, table, "kube-controller-manager", "kube-scheduler")
 }
 
-// loadOrAllocate returns the cluster of the directory, with certificates and signers; a new one where there is none.
+// link makes a symbolic link, or has the one that is there lead to the path.
+func link(path, name string) error {
+	if there, err := os.Readlink(name); err == nil && there == path {
+		return nil
+	}
+	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(path, name)
+}
+
+// loadOrAllocate returns the cluster of the directory, with certificates and signers; a new one where there is none. A
+// cluster without a signer is one whose first `up` was cut short: its certificates are made again.
 func (a *app) loadOrAllocate(cache string) (layout.Cluster, error) {
 	c, err := layout.Load(a.dir)
-	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return c, err
+	switch {
+	case err == nil && c.Signer != "":
+		return c, nil
+	case err == nil:
+		err = errors.Join(os.RemoveAll(c.Path("pki")), os.RemoveAll(c.Path("signers")))
+	case errors.Is(err, fs.ErrNotExist):
+		if entries, err := os.ReadDir(a.dir); err == nil && len(entries) > 0 {
+			return c, hint(fmt.Errorf("%s is not empty and holds no cluster", a.dir), "name another directory with --dir")
+		}
+		c, err = allocate(cache, a.dir)
 	}
-	if entries, err := os.ReadDir(a.dir); err == nil && len(entries) > 0 {
-		return c, hint(fmt.Errorf("%s is not empty and holds no cluster", a.dir), "name another directory with --dir")
-	}
-	if c, err = allocate(cache, a.dir); err != nil {
+	if err != nil {
 		return c, err
 	}
 	if err := controlplane.WritePKI(c); err != nil {
