@@ -95,7 +95,7 @@ func (a *app) command() *cobra.Command {
 	root.AddCommand(a.lifecycle()...)
 	root.AddCommand(a.processes()...)
 	root.AddCommand(a.nodes()...)
-	root.AddCommand(a.certManager(), a.realKubelet())
+	root.AddCommand(a.certManager(), a.realKubelet(), a.image())
 	return root
 }
 

@@ -54,6 +54,11 @@ func TestBadInputIsAnsweredByOneLineAndAHint(t *testing.T) {
 		"a CA file that is missing":                 {[]string{"add-node", "n", "--ca-file", "/none", "--dir", c.Dir}, 1, "error: open /none: no such file or directory"},
 		"a signer that does not exist":              {[]string{"resign-client", "nobody", "--dir", c.Dir}, 1, `error: there is no signer called "nobody"`},
 		"a signer that exists already":              {[]string{"signer", "new", firstSigner, "--dir", c.Dir}, 1, `error: there is a signer called "first" already`},
+		"an image that is not simulated":            {[]string{"image", "add", "nginx:1", "/none", "--dir", c.Dir}, 1, `error: "nginx:1" is no image that is simulated`},
+		"an image without a tag":                    {[]string{"image", "add", "kubelet-ca-courier/node", "/none", "--dir", c.Dir}, 2, `error: "kubelet-ca-courier/node" has no tag`},
+		"an image of a program that is missing":     {[]string{"image", "add", "kubelet-ca-courier/node:1", "/none", "--dir", c.Dir}, 1, "error: open /none: no such file or directory"},
+		"an image of what is no program":            {[]string{"image", "add", "kubelet-ca-courier/node:1", "cli.go", "--dir", c.Dir}, 1, "error: cli.go is no program for Linux or Windows"},
+		"an image half named":                       {[]string{"image", "add", "kubelet-ca-courier/node:1"}, 2, "error: missing argument PROGRAM"},
 		"a signer's name that cannot be":            {[]string{"signer", "new", "../x", "--dir", c.Dir}, 2, `error: a signer's name holds lower-case letters, digits and dashes: "../x"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,6 +71,39 @@ func TestBadInputIsAnsweredByOneLineAndAHint(t *testing.T) {
 				t.Errorf("stderr:\n%s\nwant %q and a hint", stderr, test.line)
 			}
 		})
+	}
+}
+
+func TestATagIsGivenAProgramOfItsOwn(t *testing.T) {
+	c := cluster(t)
+	add := func(reference, content string) (status int, stdout, stderr string) {
+		program := filepath.Join(t.TempDir(), "program")
+		if err := os.WriteFile(program, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return run(t, "image", "add", reference, program, "--dir", c.Dir)
+	}
+	for _, content := range []string{"\x7fELF, the first", "MZ, for Windows", "\x7fELF, another"} {
+		windows := strings.HasPrefix(content, "MZ")
+		status, stdout, stderr := add("registry.example/kubelet-ca-courier/node:v1", content)
+		if status != 0 {
+			t.Fatal(stderr)
+		}
+		image, _ := layout.ParseImage("kubelet-ca-courier/node:v1")
+		path, there := c.ImageProgram(image, windows)
+		if !there || stdout != path+"\n" {
+			t.Fatalf("the program is %s, there: %t; the command says %q", path, there, stdout)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, err := os.ReadFile(path); err != nil || string(data) != content || info.Mode().Perm() != 0o755 {
+			t.Errorf("%s has mode %s and holds %q (%v)", path, info.Mode(), data, err)
+		}
+	}
+	if status, _, stderr := add("kubelet-ca-courier/manager:v1", "MZ"); status != 1 || !strings.Contains(stderr, "does not run") {
+		t.Errorf("a manager for Windows: status %d, %s", status, stderr)
 	}
 }
 

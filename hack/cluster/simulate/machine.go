@@ -33,26 +33,6 @@ type machine interface {
 	podIP() string
 }
 
-// images maps the names of images, without tag or digest, to the programs that are in them.
-var images = map[string]string{
-	"kubelet-ca-courier/manager": "courier",
-	"kubelet-ca-courier/node":    "courier-node.exe",
-}
-
-// imageProgram looks an image up, from whatever registry it is said to come.
-func imageProgram(name string) (string, bool) {
-	name, _, _ = strings.Cut(name, "@")
-	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {
-		name = name[:i]
-	}
-	for image, program := range images {
-		if name == image || strings.HasSuffix(name, "/"+image) {
-			return program, true
-		}
-	}
-	return "", false
-}
-
 // windows runs HostProcess containers: programs that see the node's own disk.
 type windows struct {
 	cluster layout.Cluster
@@ -67,8 +47,12 @@ func (w windows) disk() string { return w.cluster.NodeDir(w.node.Name, "c") }
 func (w windows) podIP() string { return w.node.Address } // HostProcess containers use the host's network
 
 func (w windows) has(image string) bool {
-	program, ok := imageProgram(image)
-	return ok && program == "courier-node.exe"
+	i, known := layout.ParseImage(image)
+	if !known || !strings.HasSuffix(i.Program, ".exe") {
+		return false
+	}
+	_, there := w.cluster.ImageProgram(i, w.wine())
+	return there
 }
 
 // prepare gives the container what containerd gives a HostProcess container. From 1.7 on ("bind"), its image appears at
@@ -78,7 +62,8 @@ func (w windows) prepare(pod *corev1.Pod, c *corev1.Container, id string, v *vol
 	if !hostProcess(pod, c) {
 		return launch{}, nil, fmt.Errorf("only HostProcess containers are simulated on Windows nodes")
 	}
-	program, _ := imageProgram(c.Image)
+	image, _ := layout.ParseImage(c.Image)
+	program, _ := w.cluster.ImageProgram(image, w.wine())
 	root := filepath.Join(w.disk(), "C", id)
 	var links []string
 	undo := func() {
@@ -94,7 +79,7 @@ func (w windows) prepare(pod *corev1.Pod, c *corev1.Container, id string, v *vol
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return launch{}, nil, err
 	}
-	err := link(w.cluster.Bin(w.program(program)), filepath.Join(root, program))
+	err := link(program, filepath.Join(root, image.Program))
 	env[mountPoint] = `C:\C\` + id
 	if w.node.MountStyle == "bind" {
 		env[mountPoint] = `C:\hpc`
@@ -116,7 +101,7 @@ func (w windows) prepare(pod *corev1.Pod, c *corev1.Container, id string, v *vol
 		undo()
 		return launch{}, nil, err
 	}
-	args := commandLine(c, `%`+mountPoint+`%\`+program, env)
+	args := commandLine(c, `%`+mountPoint+`%\`+image.Program, env)
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], `%`+mountPoint+`%`, env[mountPoint])
 	}
@@ -132,13 +117,8 @@ func (w windows) withoutDrive(path string) string {
 	return drive.ReplaceAllString(slashed(path), "")
 }
 
-// program is the name of the build to run for a program of an image.
-func (w windows) program(name string) string {
-	if w.node.Program == "wine" {
-		return name
-	}
-	return strings.TrimSuffix(name, ".exe")
-}
+// wine tells whether the node runs programs that were built for Windows.
+func (w windows) wine() bool { return w.node.Program == "wine" }
 
 // translate is the one place where Windows paths become paths of this machine. Under Wine only the node's own address
 // does: the node's C: is the prefix's. A native build is given the paths of the node's directory instead.
@@ -148,7 +128,7 @@ func (w windows) translate(args []string, env map[string]string, c *corev1.Conta
 		args[i] = strings.ReplaceAll(args[i], "127.0.0.1:10250", self)
 	}
 	l := launch{dir: w.disk(), message: w.host(c.TerminationMessagePath)}
-	if w.node.Program == "wine" {
+	if w.wine() {
 		env["WINEPREFIX"], env["WINEDEBUG"] = w.cluster.NodeDir(w.node.Name, "wine"), "-all"
 		l.args, l.env = append([]string{"wine"}, args...), append(assignments(env), "PATH="+os.Getenv("PATH"))
 		return l
@@ -213,8 +193,12 @@ type linux struct {
 }
 
 func (l *linux) has(image string) bool {
-	_, ok := imageProgram(image)
-	return ok
+	i, known := layout.ParseImage(image)
+	if !known {
+		return false
+	}
+	_, there := l.cluster.ImageProgram(i, false)
+	return there
 }
 
 func (l *linux) podIP() string {
@@ -232,7 +216,7 @@ func (l *linux) prepare(pod *corev1.Pod, c *corev1.Container, id string, v *volu
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return launch{}, nil, err
 	}
-	program, _ := imageProgram(c.Image)
+	image, _ := layout.ParseImage(c.Image)
 	mounts := map[string]string{}
 	for _, m := range c.VolumeMounts {
 		mounts[path.Clean(m.MountPath)] = filepath.Join(v.path(m.Name), m.SubPath)
@@ -243,9 +227,9 @@ func (l *linux) prepare(pod *corev1.Pod, c *corev1.Container, id string, v *volu
 			return launch{}, nil, err
 		}
 	}
-	args := commandLine(c, "/"+strings.TrimSuffix(program, ".exe"), env)
-	if name := strings.TrimSuffix(path.Base(program), ".exe"); path.Base(args[0]) == name {
-		args[0] = l.cluster.Bin(name)
+	args := commandLine(c, "/"+image.Build(false), env)
+	if path.Base(args[0]) == image.Build(false) {
+		args[0], _ = l.cluster.ImageProgram(image, false)
 	}
 	for i := range args[1:] {
 		args[i+1] = rewriteMounts(args[i+1], mounts)

@@ -13,22 +13,6 @@ import (
 	"kubelet-ca-courier/hack/cluster/layout"
 )
 
-func TestImagesAreKnownByNameFromAnyRegistryAndWithAnyTag(t *testing.T) {
-	for image, want := range map[string]string{
-		"kubelet-ca-courier/node:dev":                             "courier-node.exe",
-		"kubelet-ca-courier/node":                                 "courier-node.exe",
-		"registry.example:5000/kubelet-ca-courier/manager":        "courier",
-		"example.com/kubelet-ca-courier/manager:v1@sha256:abcdef": "courier",
-		"kubelet-ca-courier/other:dev":                            "",
-		"not-kubelet-ca-courier/node:dev":                         "",
-		"example.com/elsewhere/node":                              "",
-	} {
-		if got, _ := imageProgram(image); got != want {
-			t.Errorf("%s holds %q, want %q", image, got, want)
-		}
-	}
-}
-
 func TestWindowsPathsLeadToTheNodesDisk(t *testing.T) {
 	w := windows{layout.Cluster{Dir: "/cluster"}, layout.Node{Name: "win"}}
 	for word, want := range map[string]string{
@@ -114,6 +98,46 @@ func TestVolumesAppearWhereTheRuntimeOfTheNodeMountsThem(t *testing.T) {
 				t.Error("the mount outlives the container")
 			}
 		})
+	}
+}
+
+func TestAContainerRunsTheProgramOfItsTag(t *testing.T) {
+	c := layout.Cluster{Dir: t.TempDir()}
+	for _, reference := range []string{"kubelet-ca-courier/node:next", "kubelet-ca-courier/manager:next"} {
+		image, _ := layout.ParseImage(reference)
+		if err := os.MkdirAll(c.ImageDir(image), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(c.ImageDir(image), image.Build(false)), nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := &volumes{dir: t.TempDir()}
+	w := windows{c, layout.Node{Name: "win", MountStyle: "bind", Program: "native"}}
+	l := &linux{cluster: c, node: layout.Node{Name: "linux"}}
+	for tag, dir := range map[string]string{"next": "images/kubelet-ca-courier", "dev": "bin"} {
+		pod := job()
+		pod.Spec.Containers[0].Image = "example.com/kubelet-ca-courier/node:" + tag
+		_, undo, err := w.prepare(pod, &pod.Spec.Containers[0], "id", v, map[string]string{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		target, err := os.Readlink(filepath.Join(w.disk(), "C", "id", "courier-node.exe"))
+		if err != nil || !strings.HasPrefix(target, c.Path(dir)) || filepath.Base(target) != "courier-node" {
+			t.Errorf("the landing with the tag %s is %s (%v)", tag, target, err)
+		}
+		undo()
+		pod.Spec.Containers[0] = corev1.Container{Image: "example.com/kubelet-ca-courier/manager:" + tag}
+		started, _, err := l.prepare(pod, &pod.Spec.Containers[0], "id", v, map[string]string{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if program := started.args[0]; !strings.HasPrefix(program, c.Path(dir)) || filepath.Base(program) != "courier" {
+			t.Errorf("the manager with the tag %s is %s", tag, program)
+		}
+	}
+	if w.node.Program = "wine"; w.has("kubelet-ca-courier/node:next") || !w.has("kubelet-ca-courier/node:dev") {
+		t.Error("under Wine, a tag without a program for Windows can be pulled, or one of this repository cannot")
 	}
 }
 
