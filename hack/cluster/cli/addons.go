@@ -37,7 +37,8 @@ func (a *app) certManager() *cobra.Command {
 		}
 		for _, args := range [][]string{
 			{"apply", "--server-side", "--filename", filepath.Join(crds, "deploy", "crds")},
-			{"wait", "--for=condition=Established", "--timeout=60s", "crd/certificates.cert-manager.io", "crd/issuers.cert-manager.io"},
+			// Not condition=Established, which is an error while there are no conditions yet.
+			{"wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "--timeout=60s", "crd/certificates.cert-manager.io", "crd/issuers.cert-manager.io"},
 		} {
 			if _, err := a.kubectl(cmd.Context(), c, nil, args...); err != nil {
 				return err
