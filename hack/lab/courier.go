@@ -27,8 +27,8 @@ const (
 // LinuxNode is the simulated node that runs the shipped Deployment's pods.
 const LinuxNode = "linux-1"
 
-// Furnish adds cert-manager, the Linux node and Windows nodes to a cluster that is up. What is there already stays. The last Windows node has a container runtime of the older kind, which puts volumes
-// under CONTAINER_SANDBOX_MOUNT_POINT.
+// Furnish adds cert-manager, the Linux node and Windows nodes to a cluster that is up. What is there already stays. The last
+// Windows node has a container runtime of the older kind, which puts volumes under CONTAINER_SANDBOX_MOUNT_POINT.
 func (l *Lab) Furnish(ctx context.Context, windows ...string) error {
 	if _, err := l.Cluster(ctx, "cert-manager"); err != nil {
 		return err
@@ -86,11 +86,16 @@ func configMap(namespace, name, bundle string) object {
 	}
 }
 
-// Install applies the overlay as it is and waits until the Deployment is available and the webhook has its CA.
+// Install applies the overlay as it is and waits until that is done.
 func (l *Lab) Install(ctx context.Context) error {
 	if _, err := l.Kubectl(ctx, "apply", "--server-side", "-k", Overlay); err != nil {
 		return err
 	}
+	return l.AwaitInstalled(ctx)
+}
+
+// AwaitInstalled waits until the Deployment is as it was applied, and available, and the webhook has its CA.
+func (l *Lab) AwaitInstalled(ctx context.Context) error {
 	if _, err := l.Kubectl(ctx, "rollout", "status", "deployment/courier", "-n", ManagerNamespace, "--timeout=120s"); err != nil {
 		return err
 	}

@@ -2,11 +2,9 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelet-ca-courier/hack/lab"
+	"kubelet-ca-courier/hack/lab/labtest"
 )
 
 // recoveryWriter may write while the webhook is away: a cluster needs it to recover.
@@ -30,17 +29,17 @@ func TestMalformedBundleForcedPastTheWebhookIsHeld(t *testing.T) {
 	c.allowRecoveryWriter(t)
 
 	c.scaleCourier(t, 0)
-	broken := c.signers(t, c.published...)
-	must[string](t)(c.PatchGuarded(t.Context(), broken[:len(broken)-40], "--as", recoveryWriter))
+	broken := labtest.Must[string](t)(c.Bundle(t.Context(), published...))
+	labtest.Must[string](t)(c.PatchGuarded(t.Context(), broken[:len(broken)-40], "--as", recoveryWriter))
 	if _, err := c.PatchGuarded(t.Context(), broken); !strings.Contains(isFailure(err), "failed calling webhook") {
 		t.Errorf("an ordinary user's write with the webhook away: %v", err)
 	}
 	c.scaleCourier(t, 2)
 
-	eventually(t, "an event on the ConfigMap tells the reason", func(ctx context.Context) error {
+	labtest.Eventually(t, "an event on the ConfigMap tells the reason", func(ctx context.Context) error {
 		return c.holdEvent(ctx, "BrokenPEM")
 	})
-	eventually(t, "a metric tells the reason", func(ctx context.Context) error {
+	labtest.Eventually(t, "a metric tells the reason", func(ctx context.Context) error {
 		return c.metric(ctx, regexp.MustCompile(`(?m)^courier_hold\w*\{[^}]*BrokenPEM[^}]*\} 1$`))
 	})
 	after := c.settled(t, content, windowsNodes...)
@@ -58,7 +57,7 @@ func TestMalformedBundleForcedPastTheWebhookIsHeld(t *testing.T) {
 func (c *cluster) allowRecoveryWriter(t *testing.T) {
 	t.Helper()
 	const role = "recovery-writer"
-	must[string](t)(c.KubectlWith(t.Context(), strings.NewReader(fmt.Sprintf(`
+	labtest.Must[string](t)(c.KubectlWith(t.Context(), strings.NewReader(fmt.Sprintf(`
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: %[1]s, namespace: %[2]s}
@@ -75,8 +74,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "%[3]s"}]
 // scaleCourier stops or starts courier and waits until that is done.
 func (c *cluster) scaleCourier(t *testing.T, replicas int) {
 	t.Helper()
-	must[string](t)(c.Kubectl(t.Context(), "scale", "deployment/courier", "-n", lab.ManagerNamespace, fmt.Sprintf("--replicas=%d", replicas)))
-	eventually(t, "courier is scaled", func(ctx context.Context) error {
+	labtest.Must[string](t)(c.Kubectl(t.Context(), "scale", "deployment/courier", "-n", lab.ManagerNamespace, fmt.Sprintf("--replicas=%d", replicas)))
+	labtest.Eventually(t, "courier is scaled", func(ctx context.Context) error {
 		pods, err := c.courierPods(ctx)
 		if err != nil {
 			return err
@@ -124,26 +123,12 @@ func (c *cluster) holdEvent(ctx context.Context, code string) error {
 
 // metric looks for a line among the metrics of courier's replicas.
 func (c *cluster) metric(ctx context.Context, line *regexp.Regexp) error {
-	pods, err := c.courierPods(ctx)
+	texts, err := c.metrics(ctx)
 	if err != nil {
 		return err
 	}
-	for i := range pods {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pods[i].Status.PodIP+":8080/metrics", nil)
-		if err != nil {
-			return err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return err
-		}
-		text, err := io.ReadAll(response.Body)
-		if err := errors.Join(err, response.Body.Close()); err != nil {
-			return err
-		}
-		if line.Match(text) {
-			return nil
-		}
+	if !slices.ContainsFunc(texts, line.MatchString) {
+		return fmt.Errorf("no metric matches %s", line)
 	}
-	return fmt.Errorf("no metric matches %s", line)
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"kubelet-ca-courier/hack/lab/labtest"
 	"kubelet-ca-courier/test/need"
 )
 
@@ -21,15 +22,15 @@ func TestRealKubeletAcceptsTheNewSignerAfterDelivery(t *testing.T) {
 	need.Tool(t, "nsenter", "util-linux")
 	c := start(t)
 	c.settled(t, c.publish(t), windowsNodes...)
-	must[string](t)(c.Cluster(t.Context(), "real-kubelet", "win-1"))
-	eventually(t, "the API server reaches the kubelet with the old signer's certificate", c.healthy)
+	labtest.Must[string](t)(c.Cluster(t.Context(), "real-kubelet", "win-1"))
+	labtest.Eventually(t, "the API server reaches the kubelet with the old signer's certificate", c.healthy)
 	pid := c.kubeletPID(t)
 
-	c.signers(t, "takeover")
-	must[string](t)(c.Cluster(t.Context(), "resign-client", "takeover"))
+	labtest.Must[string](t)(c.Bundle(t.Context(), "takeover"))
+	labtest.Must[string](t)(c.Cluster(t.Context(), "resign-client", "takeover"))
 	// kube-apiserver looks at its client certificate every five minutes, and when it starts.
-	must[string](t)(c.Cluster(t.Context(), "restart", "kube-apiserver"))
-	eventually(t, "the kubelet refuses the new signer's certificate before delivery", func(ctx context.Context) error {
+	labtest.Must[string](t)(c.Cluster(t.Context(), "restart", "kube-apiserver"))
+	labtest.Eventually(t, "the kubelet refuses the new signer's certificate before delivery", func(ctx context.Context) error {
 		switch err := c.healthy(ctx); {
 		case err == nil:
 			return errors.New("it answers ok")
@@ -42,7 +43,7 @@ func TestRealKubeletAcceptsTheNewSignerAfterDelivery(t *testing.T) {
 
 	c.settled(t, c.publish(t, "takeover"), windowsNodes...)
 
-	eventually(t, "the kubelet accepts the new signer's certificate after delivery", c.healthy)
+	labtest.Eventually(t, "the kubelet accepts the new signer's certificate after delivery", c.healthy)
 	if now := c.kubeletPID(t); now != pid {
 		t.Errorf("the kubelet was restarted: its process was %d and is %d", pid, now)
 	}
@@ -69,7 +70,7 @@ func (c *cluster) kubeletPID(t *testing.T) int {
 			PID         int
 		}
 	}
-	if err := json.Unmarshal([]byte(must[string](t)(c.Cluster(t.Context(), "status", "-o", "json"))), &status); err != nil {
+	if err := json.Unmarshal([]byte(labtest.Must[string](t)(c.Cluster(t.Context(), "status", "-o", "json"))), &status); err != nil {
 		t.Fatal(err)
 	}
 	for _, process := range status.Processes {

@@ -6,117 +6,56 @@
 package e2e
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
-	"sync"
+	"slices"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"kubelet-ca-courier/hack/lab"
-	"kubelet-ca-courier/test/need"
+	"kubelet-ca-courier/hack/lab/labtest"
 )
 
-// cluster is what the tests share. It is brought up by the first test that asks for it.
+// cluster is what the tests share.
 type cluster struct {
 	*lab.Lab
 	client kubernetes.Interface
 	config *rest.Config
-	up     sync.Once
-	err    error
-	// published are the signers whose CAs the guarded ConfigMap holds.
-	published []string
 }
-
-var shared = cluster{published: []string{firstSigner}}
 
 // firstSigner signs the API server's client certificate at the beginning.
 const firstSigner = "first"
 
-// windowsNodes are there from the beginning.
-var windowsNodes = []string{"win-1", "win-2", "win-3"}
+var (
+	// windowsNodes are there from the beginning.
+	windowsNodes = []string{"win-1", "win-2", "win-3"}
+	suite        = labtest.Suite{Plan: lab.Plan{Windows: windowsNodes, Signers: []string{firstSigner}, Install: true}}
+	// published are the signers whose CAs the guarded ConfigMap holds.
+	published = []string{firstSigner}
+)
 
-// patience bounds every wait for a condition; nothing takes that long unless it is broken.
-const patience = 3 * time.Minute
-
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-// run runs the tests and ends the cluster. When a test failed the logs of every process stay where its message says.
-func run(m *testing.M) int {
-	code := m.Run()
-	if shared.Lab == nil {
-		return code
-	}
-	end := shared.end
-	if code != 0 {
-		end = shared.endButKeepLogs
-	}
-	if err := end(); err != nil {
-		fmt.Fprintf(os.Stderr, "e2e: could not end the cluster in %s: %v\n", shared.Dir, err)
-		return 1
-	}
-	return code
-}
-
-func (c *cluster) end() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	_, err := c.Cluster(ctx, "down")
-	return err
-}
-
-// endButKeepLogs ends the cluster, which removes its files, and puts the logs back.
-func (c *cluster) endButKeepLogs() error {
-	kept, err := os.MkdirTemp("", "courier-e2e-logs-")
-	if err != nil {
-		return err
-	}
-	copied := os.CopyFS(kept, os.DirFS(filepath.Join(c.Dir, "logs")))
-	if err := errors.Join(copied, c.end(), os.MkdirAll(c.Dir, 0o755)); err != nil {
-		return err
-	}
-	fmt.Fprintf(os.Stderr, "e2e: the logs of every process are in %s/logs\n", c.Dir)
-	return os.Rename(kept, filepath.Join(c.Dir, "logs"))
-}
+func TestMain(m *testing.M) { os.Exit(suite.Main(m)) }
 
 // start returns the shared cluster with courier installed and the first bundle delivered.
 func start(t *testing.T) *cluster {
 	t.Helper()
-	need.ControlPlane(t)
-	shared.up.Do(func() { shared.err = shared.bringUp(context.Background()) })
-	if shared.err != nil {
-		t.Fatalf("bring up the cluster: %v", shared.err)
+	l := suite.Lab(t)
+	client, config, err := l.Client()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return &shared
+	return &cluster{Lab: l, client: client, config: config}
 }
 
-func (c *cluster) bringUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Minute) // the real kubelet may have to be built
-	defer cancel()
-	dir, err := os.MkdirTemp("", "courier-e2e-")
-	if err != nil {
-		return err
+// publish adds the signers to the guarded ConfigMap and returns the content that nodes must end with. Those published
+// before stay, as the gate demands.
+func (c *cluster) publish(t *testing.T, names ...string) []byte {
+	t.Helper()
+	for _, name := range names {
+		if !slices.Contains(published, name) {
+			published = append(published, name)
+		}
 	}
-	if c.Lab, err = lab.Open(ctx, dir, os.Stderr); err != nil {
-		return err
-	}
-	if _, err := c.Cluster(ctx, "up"); err != nil {
-		return err
-	}
-	if err := c.Furnish(ctx, windowsNodes...); err != nil {
-		return err
-	}
-	if err := c.SeedOpenShift(ctx, firstSigner); err != nil {
-		return err
-	}
-	if err := c.Install(ctx); err != nil {
-		return err
-	}
-	c.client, c.config, err = c.Client()
-	return err
+	return labtest.Must[[]byte](t)(c.Publish(t.Context(), published...))
 }

@@ -3,10 +3,6 @@ package e2e
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"io"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -20,12 +16,13 @@ import (
 	"kubelet-ca-courier/bundle"
 	"kubelet-ca-courier/dispatcher"
 	"kubelet-ca-courier/hack/lab"
+	"kubelet-ca-courier/hack/lab/labtest"
 )
 
 func TestRotationLandsTheSnapshotOnceOnEveryNode(t *testing.T) {
 	c := start(t)
 	c.settled(t, c.publish(t), windowsNodes...)
-	c.signers(t, "rotation")
+	labtest.Must[string](t)(c.Bundle(t.Context(), "rotation"))
 	for _, node := range windowsNodes {
 		c.answers(t, node, "rotation", "401")
 	}
@@ -33,7 +30,7 @@ func TestRotationLandsTheSnapshotOnceOnEveryNode(t *testing.T) {
 	content := c.publish(t, "rotation")
 	jobs := c.settled(t, content, windowsNodes...)
 
-	snapshot := must[*corev1.ConfigMap](t)(c.client.CoreV1().ConfigMaps(lab.JobsNamespace).Get(t.Context(),
+	snapshot := labtest.Must[*corev1.ConfigMap](t)(c.client.CoreV1().ConfigMaps(lab.JobsNamespace).Get(t.Context(),
 		"kubelet-ca-"+bundle.Hash(content)[:16], metav1.GetOptions{}))
 	if snapshot.Data[lab.GuardedKey] != string(content) || snapshot.Immutable == nil || !*snapshot.Immutable {
 		t.Errorf("the snapshot %s is not the immutable copy of the bundle", snapshot.Name)
@@ -51,12 +48,12 @@ func TestRotationLandsTheSnapshotOnceOnEveryNode(t *testing.T) {
 // wroteOnce checks that the Job had one pod, and that its landing says that it wrote the file.
 func (c *cluster) wroteOnce(t *testing.T, job batchv1.Job) {
 	t.Helper()
-	pods := must[*corev1.PodList](t)(c.client.CoreV1().Pods(lab.JobsNamespace).List(t.Context(),
+	pods := labtest.Must[*corev1.PodList](t)(c.client.CoreV1().Pods(lab.JobsNamespace).List(t.Context(),
 		metav1.ListOptions{LabelSelector: batchv1.ControllerUidLabel + "=" + string(job.UID)}))
 	if len(pods.Items) != 1 {
 		t.Fatalf("the Job %s has %d pods", job.Name, len(pods.Items))
 	}
-	logs := must[[]byte](t)(c.client.CoreV1().Pods(lab.JobsNamespace).GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{}).DoRaw(t.Context()))
+	logs := labtest.Must[[]byte](t)(c.client.CoreV1().Pods(lab.JobsNamespace).GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{}).DoRaw(t.Context()))
 	var result struct {
 		Outcome string `json:"outcome"`
 	}
@@ -74,12 +71,12 @@ func TestTheSameBundleAgainMakesNoJobAndNoWrite(t *testing.T) {
 		files[node] = c.fileState(t, node)
 	}
 
-	since := c.auditSize(t)
-	backwards := slices.Clone(c.published)
+	since := labtest.Must[int64](t)(c.AuditLength())
+	backwards := slices.Clone(published)
 	slices.Reverse(backwards)
-	c.publishInOrder(t, backwards) // another order is the same trust
+	labtest.Must[[]byte](t)(c.Publish(t.Context(), backwards...)) // another order is the same trust
 	// What comes next through the same dispatcher shows that it is done with the write.
-	must[string](t)(c.Kubectl(t.Context(), "delete", "job", jobs["win-3"].Name, "-n", lab.JobsNamespace))
+	labtest.Must[string](t)(c.Kubectl(t.Context(), "delete", "job", jobs["win-3"].Name, "-n", lab.JobsNamespace))
 	after := c.settled(t, content, windowsNodes...)
 
 	want := []string{"create jobs " + after["win-3"].Name}
@@ -94,36 +91,18 @@ func TestTheSameBundleAgainMakesNoJobAndNoWrite(t *testing.T) {
 	}
 }
 
-// auditSize returns how long the API server's audit log is now.
-func (c *cluster) auditSize(t *testing.T) int64 {
-	t.Helper()
-	return must[fs.FileInfo](t)(os.Stat(c.auditLog())).Size()
-}
-
-func (c *cluster) auditLog() string { return c.Dir + "/logs/audit.log" }
-
-// courierWrites lists what courier's account has written since the audit log had that size, leases and events aside.
+// courierWrites lists what courier's account has written since the audit log had that length, events aside.
 func (c *cluster) courierWrites(t *testing.T, since int64) []string {
 	t.Helper()
-	file := must[*os.File](t)(os.Open(c.auditLog()))
-	defer func() { _ = file.Close() }()
-	must[int64](t)(file.Seek(since, io.SeekStart))
 	var writes []string
-	for lines := json.NewDecoder(file); ; {
-		var event auditv1.Event
-		if err := lines.Decode(&event); errors.Is(err, io.EOF) {
-			return writes
-		} else if err != nil {
-			t.Fatalf("read the audit log: %v", err)
-		}
+	for _, event := range labtest.Must[[]auditv1.Event](t)(c.Audit(since)) {
 		write := slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, event.Verb)
 		ours := event.User.Username == "system:serviceaccount:"+lab.ManagerNamespace+":courier"
-		if !write || !ours || event.Stage != auditv1.StageResponseComplete || event.ObjectRef == nil ||
-			event.ObjectRef.Resource == "leases" || event.ObjectRef.Resource == "events" {
-			continue
+		if write && ours && event.ObjectRef.Resource != "events" {
+			writes = append(writes, event.Verb+" "+event.ObjectRef.Resource+" "+event.ObjectRef.Name)
 		}
-		writes = append(writes, event.Verb+" "+event.ObjectRef.Resource+" "+event.ObjectRef.Name)
 	}
+	return writes
 }
 
 func TestJoiningNodeGetsOneJobForItAlone(t *testing.T) {
@@ -131,14 +110,14 @@ func TestJoiningNodeGetsOneJobForItAlone(t *testing.T) {
 	content := c.publish(t, "rotation")
 	before := c.settled(t, content, windowsNodes...)
 
-	must[string](t)(c.Cluster(t.Context(), "add-node", "win-4"))
+	labtest.Must[string](t)(c.Cluster(t.Context(), "add-node", "win-4"))
 	t.Cleanup(func() {
 		ctx := context.Background()
 		if _, err := c.Cluster(ctx, "remove-node", "win-4"); err != nil {
 			t.Error(err)
 		}
-		eventually(t, "the Job goes with its node", func(ctx context.Context) error {
-			_, err := c.succeeded(ctx, bundle.Hash(content), windowsNodes)
+		labtest.Eventually(t, "the Job goes with its node", func(ctx context.Context) error {
+			_, err := c.Succeeded(ctx, bundle.Hash(content), windowsNodes...)
 			return err
 		})
 	})
@@ -156,7 +135,7 @@ func TestDeletedJobIsDeliveredAgainToItsNodeAlone(t *testing.T) {
 	content := c.publish(t, "rotation")
 	before := c.settled(t, content, windowsNodes...)
 
-	must[string](t)(c.Kubectl(t.Context(), "delete", "job", before["win-2"].Name, "-n", lab.JobsNamespace))
+	labtest.Must[string](t)(c.Kubectl(t.Context(), "delete", "job", before["win-2"].Name, "-n", lab.JobsNamespace))
 
 	after := c.settled(t, content, windowsNodes...)
 	for _, node := range windowsNodes {

@@ -27,6 +27,7 @@ import (
 	"github.com/cert-manager/cert-manager/pkg/controller/issuers"
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/ca"         // registers the kind of issuer
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/selfsigned" // registers the kind of issuer
+	"github.com/cert-manager/cert-manager/pkg/util/feature"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -105,8 +106,12 @@ func issue(ctx context.Context, group *errgroup.Group, kubeconfig string) error 
 	return nil
 }
 
-// inject runs the CA injector for webhooks.
+// inject runs the CA injector for webhooks. A new CA takes the old one's place in a webhook's bundle, as it does with versions
+// before 1.19, which did not keep both: what holds here holds with every version.
 func inject(ctx context.Context, group *errgroup.Group, kubeconfig string) error {
+	if err := feature.DefaultMutableFeatureGate.Set("CAInjectorMerging=false"); err != nil {
+		return err
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
