@@ -3,7 +3,7 @@
 # Both images, from Linux:
 #
 #   docker buildx build --target manager --platform linux/amd64,linux/arm64 --provenance=true --sbom=true \
-#     --tag REGISTRY/kubelet-ca-courier/manager:TAG --push .
+#     --build-arg VERSION=TAG --tag REGISTRY/kubelet-ca-courier/manager:TAG --push .
 #   docker buildx build --target node --platform windows/amd64 --provenance=false \
 #     --tag REGISTRY/kubelet-ca-courier/node:TAG --push .
 #
@@ -24,13 +24,14 @@ COPY node node
 COPY webhook webhook
 ARG TARGETOS
 ARG TARGETARCH
+ARG VERSION=dev
 ENV CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH
 # The same flags as hack/build.
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     mkdir /out && \
     case "$TARGETOS" in \
     windows) go build -trimpath -buildvcs=false -ldflags="-s -w" -o /out/courier-node.exe ./cmd/courier-node ;; \
-    *) go build -trimpath -buildvcs=false -ldflags="-s -w" -o /out/courier ./cmd/courier ;; \
+    *) go build -trimpath -buildvcs=false -ldflags="-s -w -X main.version=$VERSION" -o /out/courier ./cmd/courier ;; \
     esac
 
 FROM ${MANAGER_BASE} AS manager

@@ -13,6 +13,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
+// version is set by the linker: hack/build.
+var version = "dev"
+
 func main() {
 	os.Exit(run(ctrl.SetupSignalHandler(), os.Args[1:], os.Stdout, os.Stderr))
 }
@@ -33,6 +36,10 @@ func run(ctx context.Context, arguments []string, stdout, stderr io.Writer) int 
 	case err != nil:
 		fmt.Fprintf(stderr, "error: %v\nhint: courier --help lists the flags\n", err)
 		return 2
+	}
+	if o.version {
+		fmt.Fprintf(stdout, "courier %s\n", version)
+		return 0
 	}
 	if err := serve(ctx, o, stderr); err != nil {
 		fmt.Fprintf(stderr, "error: %v\n", err)

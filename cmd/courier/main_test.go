@@ -84,12 +84,19 @@ func TestBadInputEndsWithOneClearErrorAndAHint(t *testing.T) {
 	}
 }
 
+func TestTheVersionIsToldOnRequest(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if code := run(t.Context(), []string{"--version"}, &stdout, &stderr); code != 0 || stdout.String() != "courier dev\n" || stderr.Len() > 0 {
+		t.Errorf("exit code %d, output %q, errors %q", code, stdout.String(), stderr.String())
+	}
+}
+
 func TestHelpListsTheFlags(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	if code := run(t.Context(), []string{"--help"}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
 		t.Errorf("exit code %d, errors %q", code, stderr.String())
 	}
-	for _, flag := range []string{"--bind-address", "--cert-dir", "--config", "--health-port", "--jobs-namespace", "--kubeconfig", "--metrics-port", "--webhook-port"} {
+	for _, flag := range []string{"--bind-address", "--cert-dir", "--config", "--health-port", "--jobs-namespace", "--kubeconfig", "--metrics-port", "--version", "--webhook-port"} {
 		if !strings.Contains(stdout.String(), flag) {
 			t.Errorf("help lacks %s", flag)
 		}

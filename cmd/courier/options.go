@@ -27,6 +27,7 @@ type options struct {
 	leaderElect bool
 	verbosity   int
 	logFormat   string
+	version     bool
 }
 
 // newOptions returns the defaults and the flags that change them.
@@ -48,6 +49,7 @@ func newOptions() (*options, *pflag.FlagSet) {
 	flags.BoolVar(&o.leaderElect, "leader-elect", true, "let one replica at a time deliver")
 	flags.IntVarP(&o.verbosity, "v", "v", 0, "how much to log: 0, or 1 for more")
 	flags.StringVar(&o.logFormat, "log-format", "text", "text or json")
+	flags.BoolVar(&o.version, "version", false, "print the version and exit")
 	return o, flags
 }
 

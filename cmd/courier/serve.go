@@ -60,6 +60,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) error {
 	if err := webhook.SetupWithManager(mgr, gate); err != nil {
 		return fmt.Errorf("set up the webhook: %w", err)
 	}
+	logger.Info("Starting", "version", version)
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("stopped: %w", err)
 	}
@@ -121,7 +122,7 @@ func connect(o *options) (*rest.Config, error) {
 		return nil, err
 	}
 	config.QPS = -1
-	config.UserAgent = "kubelet-ca-courier"
+	config.UserAgent = "kubelet-ca-courier/" + version // in the API server's audit log, beside every write
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	probe := rest.CopyConfig(config)

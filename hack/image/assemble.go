@@ -26,6 +26,7 @@ type recipe struct {
 	name        string // last part of the image's name
 	description string
 	program     string // in cmd/
+	versioned   bool   // the program says of which version it is
 	file        string // in the image's root directory
 	entryPoint  string
 	user        string
@@ -45,6 +46,7 @@ func recipes(managerBase, nodeBase string) []recipe {
 		name:        "manager",
 		description: "webhook and dispatcher of kubelet-ca-courier",
 		program:     "courier",
+		versioned:   true,
 		file:        "courier",
 		entryPoint:  "/courier",
 		user:        nonRoot,

@@ -39,7 +39,7 @@ func parse(arguments []string, stderr io.Writer) (settings, error) {
 	flags.StringVar(&s.output, "output", "install", "directory for the archives and lists; not used with --push")
 	flags.StringVar(&s.push, "push", "", "push to `PREFIX`/manager and PREFIX/node instead")
 	flags.StringVar(&s.tag, "tag", "dev", "tag of both images")
-	flags.StringVar(&s.version, "version", "", "version in labels and lists (default the tag)")
+	flags.StringVar(&s.version, "version", "", "version in the manager, labels and lists (default the tag)")
 	flags.StringVar(&s.managerBase, "manager-base", "", "base of the manager, `IMAGE` or tarball, like gcr.io/distroless/static:nonroot (default none)")
 	flags.StringVar(&s.nodeBase, "node-base", "", "base of the node image, `IMAGE` or tarball (default none)")
 	if err := flags.Parse(arguments); err != nil {
@@ -100,10 +100,14 @@ func (r recipe) build(ctx context.Context, root, version string, created time.Ti
 	}
 	defer os.RemoveAll(scratch) //nolint:errcheck // a temporary directory
 	result := product{recipe: r}
+	var options []build.Option
+	if r.versioned {
+		options = append(options, build.Version(version))
+	}
 	for _, platform := range r.platforms {
 		fmt.Fprintf(progress, "building %s for %s\n", r.name, platform)
 		file := filepath.Join(scratch, platform.Architecture)
-		if err := build.Program(ctx, root, r.program, platform.OS, platform.Architecture, file); err != nil {
+		if err := build.Program(ctx, root, r.program, platform.OS, platform.Architecture, file, options...); err != nil {
 			return product{}, err
 		}
 		program, err := os.ReadFile(file)
