@@ -35,6 +35,8 @@ type Delivery struct {
 
 	round  atomic.Pointer[round]
 	memory memory
+	// newest is the highest sequence of a Job that was found to be of a newer bundle than the round's.
+	newest atomic.Int64
 }
 
 // round is the delivery of one target. A new target gets a new round: a worker that still holds the old one cannot
@@ -55,7 +57,7 @@ type round struct {
 // Begin starts the delivery of a target, unless it is the one already under way, and reports whether it did. It looks at
 // all nodes once; after that only events count.
 func (d *Delivery) Begin(ctx context.Context, t Target, history bool) (begun bool, err error) {
-	key := digest(t.Template, t.Settings, history)
+	key := digest(t.Template, t.Settings, t.Snapshot.Sequence, history)
 	if before := d.round.Load(); before != nil && before.key == key {
 		return false, nil
 	}
@@ -113,6 +115,9 @@ func (d *Delivery) Reconcile(ctx context.Context, name string) (reconcile.Result
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if record != nil && record.NodeName == n.Name && record.Sequence > r.Snapshot.Sequence {
+		d.overtaken(record.Sequence)
+	}
 	decision := Decide(r.Target, n, record, d.Clock.Now())
 	if decision.Paced && !r.pace.Admit(name, decision.Attempt) {
 		return reconcile.Result{}, nil // its turn comes
@@ -125,6 +130,18 @@ func (d *Delivery) Reconcile(ctx context.Context, name string) (reconcile.Result
 	d.Enqueue(turn...)
 	d.tell(ctx, r, n, record, before, outcome)
 	return reconcile.Result{RequeueAfter: outcome.after}, nil
+}
+
+// overtaken notes that there is a Job of a newer bundle, and has the snapshots read again: either another dispatcher leads
+// now, and its snapshot is there, or the snapshot was deleted.
+func (d *Delivery) overtaken(sequence int64) {
+	for {
+		before := d.newest.Load()
+		if sequence <= before || d.newest.CompareAndSwap(before, sequence) {
+			break
+		}
+	}
+	d.Enqueue("")
 }
 
 // served reports whether the settings cover the node, and whether it is there to stay.

@@ -104,7 +104,9 @@ func ReadRecord(j *batchv1.Job) Record {
 	}
 	// None, or nonsense, is as good as 0.
 	r.Attempt, _ = strconv.Atoi(j.Annotations[AnnotationAttempt])
-	r.Sequence, _ = strconv.ParseInt(j.Annotations[AnnotationSequence], 10, 64)
+	if sequence, err := strconv.ParseInt(j.Annotations[AnnotationSequence], 10, 64); err == nil && sequence <= lastSequence {
+		r.Sequence = sequence
+	}
 	for _, owner := range j.OwnerReferences {
 		if owner.Kind == "Node" && owner.Name == r.NodeName {
 			r.NodeUID = owner.UID

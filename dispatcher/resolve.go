@@ -31,6 +31,18 @@ func (r Resolution) Deliver() *Snapshot {
 	return r.Current
 }
 
+// outrank moves what is delivered in front of a Job of the given sequence. A Job is younger than the snapshot of its
+// sequence; where no such snapshot is, somebody deleted it, and the Job would keep what is delivered now from its node.
+func (r *Resolution) outrank(sequence int64) {
+	deliver := r.Deliver()
+	if deliver == nil || deliver.Sequence >= sequence {
+		return
+	}
+	next := *deliver
+	next.Sequence = sequence + 1
+	r.Next = &next
+}
+
 // Resolve compares the sources with the snapshots. The clock only ever tells whether a change may be delivered; without a
 // change in the sources, time passes without consequence.
 func Resolve(s Settings, contents map[Ref]Content, snapshots []Snapshot, now time.Time) Resolution {

@@ -41,20 +41,25 @@ type Rollout struct {
 // Reconcile brings snapshots in line with the sources, and the delivery in line with the snapshots.
 func (r *Rollout) Reconcile(ctx context.Context) (reconcile.Result, error) {
 	config, ok, err := r.config(ctx)
-	if err != nil || !ok {
-		return reconcile.Result{RequeueAfter: recheck}, err
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !ok {
+		return reconcile.Result{RequeueAfter: recheck}, nil
 	}
 	r.Watch(config.Refs())
 	contents, err := readSources(ctx, r.Reader, config.Refs())
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	newest := r.Delivery.newest.Load() // before the snapshots are read: that of a Job was written before the Job
 	snapshots, err := readSnapshots(ctx, r.Reader, r.Where.Jobs)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	guarded := guardedObject(config.Guarded, contents[config.Guarded])
 	resolution := Resolve(config.Settings, contents, snapshots.good, r.Clock.Now())
+	resolution.outrank(newest)
 	if resolution.Next != nil {
 		if err := r.write(ctx, *resolution.Next, snapshots); err != nil {
 			return reconcile.Result{}, err
@@ -65,7 +70,10 @@ func (r *Rollout) Reconcile(ctx context.Context) (reconcile.Result, error) {
 	if err := r.deliver(ctx, config, guarded, resolution, snapshots); err != nil {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: recheck}, r.prune(ctx, snapshots.good, resolution)
+	if err := r.prune(ctx, snapshots.good, resolution); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: recheck}, nil
 }
 
 // config reads the configuration and tells what is wrong with it. It returns the last good one, and false if there never

@@ -18,6 +18,9 @@ import (
 // historyLimit is how many snapshots are kept, the current one included: enough to see what was delivered lately.
 const historyLimit = 5
 
+// lastSequence is the end of the year 9999. Beyond it a sequence is no time, and there might be none that is higher.
+const lastSequence = 253402300799999
+
 // Contributions says which certificates came from which source: fingerprints by [Ref.String].
 type Contributions map[string][]string
 
@@ -31,7 +34,8 @@ type Snapshot struct {
 	// PEM is the canonical bundle.
 	PEM []byte
 	// Sequence orders snapshots; the highest is the current one. It is the time of acceptance in milliseconds, or one
-	// more than the one before, so that the order survives even the loss of all snapshots.
+	// more than the one before, or than that of any Job: the order survives clocks that go back, and the loss of all
+	// snapshots.
 	Sequence int64
 	// Accepted is when it became the current one.
 	Accepted time.Time
@@ -79,6 +83,9 @@ func ReadSnapshot(cm *corev1.ConfigMap) (Snapshot, error) {
 	err = json.Unmarshal([]byte(cm.Annotations[AnnotationSources]), &s.Contributions)
 	if err = errors.Join(seqErr, timeErr, err); err != nil {
 		return Snapshot{}, fmt.Errorf("snapshot %s: %w", cm.Name, err)
+	}
+	if s.Sequence > lastSequence {
+		return Snapshot{}, fmt.Errorf("snapshot %s has a sequence that is no time", cm.Name)
 	}
 	return s, nil
 }
