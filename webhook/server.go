@@ -13,12 +13,17 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 )
+
+// log is where the readiness check says why it fails.
+var log = ctrllog.Log.WithName("webhook")
 
 // The names of the certificate and its key, those of a Secret of type kubernetes.io/tls.
 const (
@@ -85,6 +90,9 @@ type served struct {
 	certificate string // file with the certificate that should be served
 	clock       clock.PassiveClock
 	metrics     *metrics
+
+	mu   sync.Mutex
+	told string // the fault that was logged last
 }
 
 // newServed returns the look at the server that opts describe.
@@ -105,7 +113,33 @@ func newServed(opts Options, m *metrics) *served {
 // the certificate that it serves is out of its time, and when that is not the one on disk. A Ready replica with a wrong
 // certificate would have every write of the guarded ConfigMap refused.
 func (s *served) check(request *http.Request) error {
-	leaf, err := s.leaf(request.Context())
+	err := s.look(request.Context())
+	s.tell(err)
+	return err
+}
+
+// tell logs a fault when it is a new one, and its end: a probe learns no more than that there is one.
+func (s *served) tell(fault error) {
+	text := ""
+	if fault != nil {
+		text = fault.Error()
+	}
+	s.mu.Lock()
+	changed := text != s.told
+	s.told = text
+	s.mu.Unlock()
+	switch {
+	case !changed:
+	case text != "":
+		log.Info("the webhook is not ready", "reason", text)
+	default:
+		log.Info("the webhook is ready again")
+	}
+}
+
+// look returns what is wrong with what is served.
+func (s *served) look(ctx context.Context) error {
+	leaf, err := s.leaf(ctx)
 	if err != nil {
 		return err
 	}

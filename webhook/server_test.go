@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -193,6 +194,21 @@ func TestReadinessGoesRed(t *testing.T) {
 	}
 	if err := s.ready(); err == nil {
 		t.Error("ready without a certificate on disk")
+	}
+}
+
+func TestTheReasonForNotBeingReadyIsLoggedOnce(t *testing.T) {
+	var lines []string
+	defer func(before logr.Logger) { log = before }(log)
+	log = funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+	s := startServer(t, nil)
+	lines = nil // of the time before it served
+	for _, at := range []time.Duration{0, 61 * time.Minute, 62 * time.Minute, 0, 0} {
+		s.clock.SetTime(bundletest.At().Add(at))
+		_ = s.ready() // what it answers is another test's
+	}
+	if len(lines) != 2 || !strings.Contains(lines[0], "is valid from") || !strings.Contains(lines[1], "ready again") {
+		t.Errorf("it logs %q, want the reason and its end", lines)
 	}
 }
 
