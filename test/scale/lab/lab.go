@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -66,6 +69,7 @@ func Start(t testing.TB) *Lab {
 	env.ControlPlane.GetAPIServer().Configure().
 		Set("audit-policy-file", policy).
 		Set("audit-log-path", l.Audit).
+		Set("audit-log-maxsize", "100000"). // megabytes: one file
 		Set("endpoint-reconciler-type", "none").
 		Set("disable-admission-plugins", "ServiceAccount")
 	config, err := env.Start()
@@ -79,18 +83,37 @@ func Start(t testing.TB) *Lab {
 	})
 	config.QPS = -1
 	l.Config = config
-	l.Kubeconfig = l.user(t, env, "lab")
+	l.Kubeconfig = l.user(t, env, "lab", "system:masters")
 	l.courier = l.user(t, env, CourierUser)
+	l.empowerCourier(t)
 	return l
 }
 
 // CourierKubeconfig is a file with an access for courier, so that its requests can be told from others'.
 func (l *Lab) CourierKubeconfig() string { return l.courier }
 
-// user adds an administrator and returns a kubeconfig file.
-func (l *Lab) user(t testing.TB, env *envtest.Environment, name string) string {
+// empowerCourier gives courier all rights through a role. As one of system:masters it would be exempt from API Priority and
+// Fairness, which no courier is.
+func (l *Lab) empowerCourier(t testing.TB) {
 	t.Helper()
-	user, err := env.AddUser(envtest.User{Name: name, Groups: []string{"system:masters"}}, nil)
+	client, err := kubernetes.NewForConfig(l.Config)
+	if err != nil {
+		t.Fatalf("making a client: %v", err)
+	}
+	_, err = client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: CourierUser},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: CourierUser}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("giving courier its rights: %v", err)
+	}
+}
+
+// user adds a user of the groups and returns a kubeconfig file.
+func (l *Lab) user(t testing.TB, env *envtest.Environment, name string, groups ...string) string {
+	t.Helper()
+	user, err := env.AddUser(envtest.User{Name: name, Groups: groups}, nil)
 	if err != nil {
 		t.Fatalf("adding a user: %v", err)
 	}
