@@ -46,8 +46,9 @@ type dispatcher struct {
 }
 
 // SetupWithManager adds the dispatcher to a manager whose cache has [CacheOptions]. The returned store follows the
-// configuration from the manager's start on, leader or not; the dispatcher itself works only while it is the leader.
-func SetupWithManager(mgr ctrl.Manager, where Where) (*ConfigStore, error) {
+// configuration from the manager's start on, leader or not; the dispatcher itself works only while it is the leader. It goes
+// by the given clock, a [ServerClock] that follows the manager's transport.
+func SetupWithManager(mgr ctrl.Manager, where Where, now clock.PassiveClock) (*ConfigStore, error) {
 	clientset, err := kubernetes.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
@@ -55,7 +56,7 @@ func SetupWithManager(mgr ctrl.Manager, where Where) (*ConfigStore, error) {
 	d := &dispatcher{}
 	config := &ConfigStore{}
 	d.delivery = &Delivery{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Namespace: where.Jobs, Clock: clock.RealClock{}, Enqueue: d.enqueue,
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Namespace: where.Jobs, Clock: now, Enqueue: d.enqueue,
 	}
 	collected, err := NewMetrics(metrics.Registry, d.delivery.Counts)
 	if err != nil {
@@ -65,9 +66,9 @@ func SetupWithManager(mgr ctrl.Manager, where Where) (*ConfigStore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the host's name: %w", err)
 	}
-	d.delivery.Report = NewReport(mgr.GetClient(), clock.RealClock{}, collected, instance)
+	d.delivery.Report = NewReport(mgr.GetClient(), now, collected, instance)
 	d.rollout = &Rollout{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Where: where, Config: config, Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Where: where, Config: config, Clock: now,
 		Delivery: d.delivery, Report: d.delivery.Report,
 		Watch: func(refs []Ref) { d.watch.set(refs) },
 	}

@@ -9,15 +9,19 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -30,14 +34,15 @@ import (
 const leaseName = "courier"
 
 // reachTimeout is how long the API server may take to answer when courier starts.
-const reachTimeout = 15 * time.Second
+const reachTimeout = 30 * time.Second
 
 // serve runs webhook and dispatcher until ctx ends.
 func serve(ctx context.Context, o *options, stderr io.Writer) error {
 	logger := newLogger(o, stderr)
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
-	config, err := connect(o)
+	now := dispatcher.NewServerClock(clock.RealClock{})
+	config, err := connect(ctx, o, now, logger)
 	if err != nil {
 		return err
 	}
@@ -49,7 +54,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	settings, err := dispatcher.SetupWithManager(mgr, o.where())
+	settings, err := dispatcher.SetupWithManager(mgr, o.where(), now)
 	if err != nil {
 		return fmt.Errorf("set up the dispatcher: %w", err)
 	}
@@ -62,7 +67,11 @@ func serve(ctx context.Context, o *options, stderr io.Writer) error {
 	}
 	logger.Info("Starting", "version", version)
 	if err := mgr.Start(ctx); err != nil {
-		return fmt.Errorf("stopped: %w", err)
+		err = fmt.Errorf("stopped: %w", err)
+		if strings.Contains(err.Error(), "leader election lost") { // sigs.k8s.io/controller-runtime/pkg/manager has no name for it
+			err = hinted{err, "the API server was away, or slow, for longer than the lease is good; courier is started again"}
+		}
+		return err
 	}
 	return nil
 }
@@ -85,6 +94,9 @@ func newManager(config *rest.Config, o *options, gate webhook.Options) (ctrl.Man
 		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       where.Config.Namespace,
 		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 ptr.To(leaseDuration),
+		RenewDeadline:                 ptr.To(renewDeadline),
+		RetryPeriod:                   ptr.To(retryPeriod),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make the manager: %w", err)
@@ -114,28 +126,45 @@ func configured(settings *dispatcher.ConfigStore) healthz.Checker {
 	}
 }
 
-// connect finds the API server and makes sure that it answers. There is no limit on the rate of requests on this side:
-// API Priority and Fairness protects the server.
-func connect(o *options) (*rest.Config, error) {
+// connect finds the API server and makes sure that it answers; the clock follows its answers. There is no limit on the rate
+// of requests on this side: API Priority and Fairness protects the server.
+func connect(ctx context.Context, o *options, now *dispatcher.ServerClock, logger logr.Logger) (*rest.Config, error) {
 	config, err := restConfig(o.kubeconfig)
 	if err != nil {
 		return nil, err
+	}
+	if err := expectAnswers(); err != nil {
+		return nil, fmt.Errorf("set how long to wait for answers: %w", err)
 	}
 	config.QPS = -1
 	config.UserAgent = "kubelet-ca-courier/" + version // in the API server's audit log, beside every write
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	probe := rest.CopyConfig(config)
-	probe.Timeout = reachTimeout
-	client, err := discovery.NewDiscoveryClientForConfig(probe)
+	config.Wrap(now.Follow)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &answers{next: next, logger: logger} })
+	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, hinted{fmt.Errorf("use the kubeconfig: %w", err), "check the certificates and the server in it"}
 	}
-	if _, err := client.ServerVersion(); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	err = client.RESTClient().Get().AbsPath("/version").MaxRetries(0).Do(ctx).Error()
+	switch {
+	case err == nil:
+	case busy(err): // it is there; what is asked of it from now on is asked again
+		logger.Info("the API server is busy", "cause", err.Error())
+	default:
 		return nil, hinted{fmt.Errorf("the API server at %s does not answer: %w", config.Host, err),
 			"check the server's address, the network policy, and the credentials"}
 	}
 	return config, nil
+}
+
+// busy reports whether an answer says that the API server cannot serve the request now, be it anyone's or courier's.
+func busy(err error) bool {
+	var answer apierrors.APIStatus
+	return errors.As(err, &answer) &&
+		(answer.Status().Code == http.StatusTooManyRequests || answer.Status().Code >= http.StatusInternalServerError)
 }
 
 // restConfig reads the kubeconfig, or the pod's service account where none is given.
