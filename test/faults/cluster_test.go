@@ -117,8 +117,9 @@ func eventually(t *testing.T, what string, attempt func(ctx context.Context) err
 	}
 }
 
-// rotate adds a signer to the guarded ConfigMap and returns what nodes must end with.
-func (c *cluster) rotate(t *testing.T) []byte {
+// rotate adds a signer to the guarded ConfigMap and returns what nodes must end with. With the arguments of --as, somebody else
+// writes it.
+func (c *cluster) rotate(t *testing.T, as ...string) []byte {
 	t.Helper()
 	c.rotations++
 	name := fmt.Sprintf("signer-%d", c.rotations)
@@ -131,7 +132,7 @@ func (c *cluster) rotate(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	eventually(t, "the rotation is written", func(ctx context.Context) error {
-		_, err := c.PatchGuarded(ctx, text)
+		_, err := c.PatchGuarded(ctx, text, as...)
 		return err
 	})
 	guarded, findings := bundle.Parse([]byte(text))
