@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unique"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -41,7 +42,7 @@ func trimNode(object any) (any, error) {
 		return object, nil // a tombstone
 	}
 	trimmed := &corev1.Node{ObjectMeta: trimMeta(&full.ObjectMeta)}
-	trimmed.Labels = full.Labels
+	trimmed.Labels = interned(full.Labels, func(key string) bool { return key != corev1.LabelHostname })
 	trimmed.Status.NodeInfo.BootID = full.Status.NodeInfo.BootID
 	for _, condition := range full.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
@@ -63,11 +64,19 @@ func trimJob(object any) (any, error) {
 	}
 	trimmed.Annotations = maps.Clone(full.Annotations)
 	maps.DeleteFunc(trimmed.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, annotationPrefix) })
+	trimmed.Annotations = interned(trimmed.Annotations, func(key string) bool {
+		return key != AnnotationNodeName && key != AnnotationBootID
+	})
 	trimmed.OwnerReferences = full.OwnerReferences
 	for _, condition := range full.Status.Conditions {
-		if condition.Type == batchv1.JobComplete || condition.Type == batchv1.JobFailed {
-			trimmed.Status.Conditions = append(trimmed.Status.Conditions, condition)
+		switch condition.Type {
+		case batchv1.JobComplete:
+			condition.Reason, condition.Message = "", ""
+		case batchv1.JobFailed:
+		default:
+			continue
 		}
+		trimmed.Status.Conditions = append(trimmed.Status.Conditions, condition)
 	}
 	trimmed.Status.Conditions = slices.Clip(trimmed.Status.Conditions)
 	return trimmed, nil
@@ -82,4 +91,16 @@ func trimMeta(full *metav1.ObjectMeta) metav1.ObjectMeta {
 		CreationTimestamp: full.CreationTimestamp,
 		DeletionTimestamp: full.DeletionTimestamp,
 	}
+}
+
+// interned holds each key once for all objects, and each value that many of them have in common.
+func interned(m map[string]string, common func(key string) bool) map[string]string {
+	out := make(map[string]string, len(m))
+	for key, value := range m {
+		if common(key) {
+			value = unique.Make(value).Value()
+		}
+		out[unique.Make(key).Value()] = value
+	}
+	return out
 }

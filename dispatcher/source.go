@@ -83,7 +83,8 @@ type Candidate struct {
 }
 
 // Assemble makes one candidate of all sources. One rule for all: a source that is missing, malformed, or denied by the
-// gate contributes what it contributed before; so no source can block another or take anything away by going bad.
+// gate contributes what it contributed before; so no source can block another or take anything away by going bad. One that
+// is denied for nothing but the CAs it dropped contributes those together with what it has now.
 // Only two things yield no candidate at all: the guarded ConfigMap, or a required source, that never contributed.
 func Assemble(s Settings, contents map[Ref]Content, current *Snapshot, now time.Time) Candidate {
 	c := Candidate{Contributions: Contributions{}}
@@ -134,7 +135,23 @@ func review(source Source, content Content, before *bundle.Bundle, allow bundle.
 	if verdict.Allowed {
 		return parsed, nil
 	}
-	return before, holdsOf(source.Ref, verdict)
+	return keeping(before, old, parsed, verdict, now), holdsOf(source.Ref, verdict)
+}
+
+// keeping returns what a denied source contributes: what it did before, and if the gate minds nothing but what was dropped,
+// what it has now as well. Without the latter a drop that slipped in while the webhook was away would also hold back every
+// later signer, until the API server's client certificate is signed by one that no node knows.
+func keeping(before *bundle.Bundle, old []byte, parsed *bundle.Bundle, verdict bundle.Verdict, now time.Time) *bundle.Bundle {
+	for _, finding := range verdict.Reasons {
+		if finding.Code != bundle.DropsValidCA {
+			return before
+		}
+	}
+	both := bundle.Merge(before, parsed)
+	if !bundle.Review(old, both.Canonical(), now, nil).Allowed {
+		return before // together they are too many
+	}
+	return both
 }
 
 // Judge puts the candidate through the same gate that admission has, against what was delivered last. What admission let

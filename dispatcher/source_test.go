@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -59,7 +60,7 @@ func TestTheUnionOfAllSourcesIsDelivered(t *testing.T) {
 }
 
 func TestASourceThatGoesBadTakesNothingAwayAndBlocksNothing(t *testing.T) {
-	a, b, c := newCA(t, "a"), newCA(t, "b"), newCA(t, "c")
+	a, b := newCA(t, "a"), newCA(t, "b")
 	for _, test := range []struct {
 		name string
 		harm func(w *world)
@@ -71,7 +72,6 @@ func TestASourceThatGoesBadTakesNothingAwayAndBlocksNothing(t *testing.T) {
 		{"without its key", func(w *world) { w.apply("sources", "extra", map[string]string{"other": b}, nil) }, SourceMissing},
 		{"malformed", func(w *world) { w.extra("-----BEGIN CERTIFICATE-----\nbroken") }, bundle.BrokenPEM},
 		{"emptied", func(w *world) { w.extra("") }, bundle.MissingBundle},
-		{"with a valid CA dropped", func(w *world) { w.extra(c) }, bundle.DropsValidCA},
 	} {
 		for _, restart := range []bool{false, true} {
 			t.Run(test.name, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestABundleThatTheGateDeniesIsHeldAndNodesKeepWhatTheyHave(t *testing.T) {
 		code       bundle.Code
 	}{
 		{"malformed, and forced in while the webhook was away", a + "-----BEGIN CERTIFICATE-----\nAAAA", bundle.BrokenPEM},
-		{"a valid CA dropped", b, bundle.DropsValidCA},
+		{"a valid CA dropped, and the rest malformed", b + "-----BEGIN CERTIFICATE-----\nAAAA", bundle.BrokenPEM},
 		{"emptied", "", bundle.MissingBundle},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -152,6 +152,38 @@ func TestABundleThatTheGateDeniesIsHeldAndNodesKeepWhatTheyHave(t *testing.T) {
 				t.Error("no event tells that nothing is held any more")
 			}
 		})
+	}
+}
+
+func TestADropThatSlippedPastAdmissionTakesNothingAwayAndKeepsNoLaterSignerBack(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		for source, write := range map[string]func(w *world, text string){"guarded": (*world).guard, "extra": (*world).extra} {
+			t.Run(fmt.Sprintf("%s, restart %t", source, restart), func(t *testing.T) {
+				w := newWorld(t, twoSources)
+				a, b, c, z := newCA(t, "a"), newCA(t, "b"), newCA(t, "c"), newCA(t, "z")
+				w.addNodes(2)
+				w.guard(z)
+				w.extra(z)
+				write(w, z+a)
+				w.settle()
+				w.wantEverywhere(z + a)
+				write(w, z+b)
+				w.settle()
+				w.wantHolds(bundle.DropsValidCA)
+				w.wantEverywhere(z + a + b)
+				if restart {
+					w.restart()
+				}
+				write(w, z+c+b)
+				w.settle()
+				w.wantHolds(bundle.DropsValidCA)
+				w.wantEverywhere(z + a + b + c)
+				write(w, z+a+b+c)
+				w.settle()
+				w.wantHolds()
+				w.wantEverywhere(z + a + b + c)
+			})
+		}
 	}
 }
 
