@@ -59,7 +59,7 @@ type nodeEntry struct {
 	Attempt int               `json:"attempt,omitempty"`
 	// Since is when the last Job ended, or began if it has not ended.
 	Since *metav1.Time `json:"since,omitempty"`
-	// Detail says how the last Job failed.
+	// Detail says how the last Job failed, or why there can be none.
 	Detail string `json:"detail,omitempty"`
 	// Next is when the dispatcher looks at the node again if nothing changes.
 	Next *metav1.Time `json:"next,omitempty"`
@@ -87,10 +87,11 @@ func loadRollout(ctx context.Context, reader client.Reader, now time.Time) (*rol
 	if err != nil {
 		return nil, err
 	}
-	return newRollout(plan, now), nil
+	r := newRollout(plan, now)
+	return r, r.findRefusals(ctx, reader)
 }
 
-// newRollout puts a plan into the form that scripts read, the nodes that need an admin first.
+// newRollout puts a plan into the form that scripts read.
 func newRollout(plan dispatcher.Plan, now time.Time) *rollout {
 	r := &rollout{
 		Mode:        plan.Config.Mode,
@@ -124,13 +125,18 @@ func newRollout(plan dispatcher.Plan, now time.Time) *rollout {
 		r.Counts[status.Decision.State]++
 	}
 	r.Delivered = r.Counts[dispatcher.Delivered]
+	r.sort()
+	return r
+}
+
+// sort puts the nodes that need an admin first.
+func (r *rollout) sort() {
 	slices.SortFunc(r.Nodes, func(a, b nodeEntry) int {
 		if d := urgency(a.State) - urgency(b.State); d != 0 {
 			return d
 		}
 		return strings.Compare(a.Node, b.Node)
 	})
-	return r
 }
 
 // newNodeEntry describes one node.

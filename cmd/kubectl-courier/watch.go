@@ -31,8 +31,11 @@ type watchReader struct {
 	cache client.Reader
 }
 
-// List implements client.Reader.
+// List implements client.Reader. Events are not worth a watch.
 func (w watchReader) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	if _, events := list.(*corev1.EventList); events {
+		return w.Reader.List(ctx, list, opts...)
+	}
 	return w.cache.List(ctx, list, opts...)
 }
 
