@@ -145,18 +145,35 @@ type alert struct {
 // alerts returns the rules that ship.
 func alerts(t *testing.T) []alert {
 	t.Helper()
-	objects := readObjects(t, filepath.Join(component, "rules.yaml"))
-	var spec struct {
-		Spec struct{ Groups []struct{ Rules []alert } }
+	return alertsOf(t, readObjects(t, filepath.Join(component, "rules.yaml")))
+}
+
+// alertsOf returns the rules among the objects.
+func alertsOf(t *testing.T, objects []*unstructured.Unstructured) []alert {
+	t.Helper()
+	var all []alert
+	for _, o := range objects {
+		if o.GetKind() != "PrometheusRule" {
+			continue
+		}
+		var rules struct {
+			Spec struct{ Groups []struct{ Rules []alert } }
+		}
+		raw, err := o.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(raw, &rules); err != nil {
+			t.Fatal(err)
+		}
+		for _, group := range rules.Spec.Groups {
+			all = append(all, group.Rules...)
+		}
 	}
-	raw, err := objects[0].MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
+	if len(all) == 0 {
+		t.Fatal("there are no alerts")
 	}
-	if err := json.Unmarshal(raw, &spec); err != nil {
-		t.Fatal(err)
-	}
-	return spec.Spec.Groups[0].Rules
+	return all
 }
 
 // readObjects reads a file of manifests.
@@ -231,10 +248,13 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 	}
 }
 
+// runbookLink is the annotation from which tools make a link.
+const runbookLink = "runbook_url"
+
 // TestEveryAlertHasARunbook looks for the page that the alert names.
 func TestEveryAlertHasARunbook(t *testing.T) {
 	for _, rule := range alerts(t) {
-		runbook := rule.Annotations["runbook"]
+		runbook := rule.Annotations[runbookLink]
 		if runbook != "docs/runbooks/"+rule.Alert+".md" {
 			t.Errorf("%s names the runbook %q", rule.Alert, runbook)
 		}
@@ -243,6 +263,36 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 		}
 		if rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" {
 			t.Errorf("%s lacks a severity or a summary", rule.Alert)
+		}
+	}
+}
+
+// TestRunbooksBecomeLinks adds to a kustomization what docs/metrics.md gives for that.
+func TestRunbooksBecomeLinks(t *testing.T) {
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addition := regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindSubmatch(text)
+	where := regexp.MustCompile(`runbooks: (https://\S+)/docs\n`).FindSubmatch(text)
+	if addition == nil || where == nil {
+		t.Fatal("docs/metrics.md does not say how the runbooks become links")
+	}
+	dir := t.TempDir()
+	manifests, err := filepath.Abs(manifestsDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if manifests, err = filepath.Rel(dir, manifests); err != nil {
+		t.Fatal(err)
+	}
+	kustomization := "resources:\n- " + manifests + "/overlays/openshift\ncomponents:\n- " + manifests + "/components/monitoring\n" + string(addition[1])
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range alertsOf(t, render(t, dir)) {
+		if got, want := rule.Annotations[runbookLink], string(where[1])+"/docs/runbooks/"+rule.Alert+".md"; got != want {
+			t.Errorf("the runbook of %s is %s, want %s", rule.Alert, got, want)
 		}
 	}
 }

@@ -49,7 +49,7 @@ func shippedRules(t *testing.T) (dir string, names []string) {
 	for _, group := range object.Spec.Groups {
 		for _, rule := range group.Rules {
 			names = append(names, rule["alert"].(string))
-			delete(rule["annotations"].(map[string]any), "runbook")
+			delete(rule["annotations"].(map[string]any), "runbook_url")
 		}
 	}
 	out, err := yaml.Marshal(object.Spec)
