@@ -180,6 +180,9 @@ func podSpec(s Snapshot, settings Settings) corev1.PodSpec {
 			Command:   []string{node.Command},
 			Args:      arguments(s, settings),
 			Resources: resources(),
+			// The end of the landing's output becomes part of the pod's status when it fails, so that the reason can be
+			// read where the kubelet does not let the API server in any more.
+			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 			VolumeMounts: []corev1.VolumeMount{{
 				Name: volume, MountPath: node.VolumePath, ReadOnly: true,
 			}},

@@ -69,6 +69,9 @@ func TestAJobIsAHostProcessPodPinnedToItsNode(t *testing.T) {
 	if len(requests) != 2 || len(limits) != 2 {
 		t.Errorf("requests %v, limits %v; a quota may demand both", requests, limits)
 	}
+	if pod.Containers[0].TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError {
+		t.Error("what a failed landing says does not become part of the pod's status")
+	}
 	want := []string{"--source", `C:\kubelet-ca-courier\ca-bundle.crt`, "--sha256", strings.Repeat("0123456789abcdef", 4), "--destination", `C:\k\kubelet-ca.crt`}
 	if diff := cmp.Diff(want, pod.Containers[0].Args); diff != "" {
 		t.Errorf("arguments (-want +got):\n%s", diff)
