@@ -1,125 +1,242 @@
 package docs_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+
+	"kubelet-ca-courier/bundle"
+	"kubelet-ca-courier/dispatcher"
 	"kubelet-ca-courier/hack/lab"
-	"kubelet-ca-courier/test/need"
+	"kubelet-ca-courier/hack/lab/labtest"
 )
 
-// TestUpgradeAndRollbackInMidRollout changes the manager's version while a bundle is on its way, and back while the next one is:
-// every node gets each bundle, by one Job.
-func TestUpgradeAndRollbackInMidRollout(t *testing.T) {
-	need.ControlPlane(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	a := newAdmin(ctx, t)
-	if err := a.Install(ctx); err != nil {
-		t.Fatal(err)
-	}
-	a.sh("kubectl rollout status -n kubelet-ca-courier-system deployment/courier --timeout=5m")
-	a.settle()
+// registry is the one of the documents.
+const registry = "registry.example.com"
 
-	for i, step := range []struct{ name, change string }{
-		{"second", "kubectl set image -n kubelet-ca-courier-system deployment/courier courier=kubelet-ca-courier/manager:next"},
-		{"third", "kubectl rollout undo -n kubelet-ca-courier-system deployment/courier"},
+// TestUpgradeAndRollbackInMidRollout changes from one build to another that really differs while a bundle is half delivered, and
+// back while the next one is, by the kustomization of install/README.md with other tags. The build that is asked for is the
+// one that runs; every node gets each bundle, and no file is replaced twice; the gate stays open.
+func TestUpgradeAndRollbackInMidRollout(t *testing.T) {
+	a := newAdmin(t, lab.Plan{Windows: []string{"win-1", "win-2", "win-3", "win-4", "win-5", "win-6"}, Signers: []string{"first"}})
+	for _, r := range releases {
+		a.builds(r)
+	}
+	old, next := releases[0], releases[1]
+	a.apply(old)
+	a.settled(labtest.Must[[]byte](t)(a.Publish(t.Context(), "first")))
+
+	w := a.watchWrites()
+	for _, step := range []struct {
+		name     string
+		from, to release
+		signers  []string
+	}{
+		{"upgrade", old, next, []string{"first", "second"}},
+		{"rollback", next, old, []string{"first", "second", "third"}},
 	} {
-		if err := a.Signer(ctx, step.name); err != nil {
-			t.Fatal(err)
+		if !t.Run(step.name, func(t *testing.T) { a.in(t).changesInMidRollout(w, step.from, step.to, step.signers) }) {
+			return
 		}
-		signers := append([]string{"signer", "bundle", "first"}, []string{"second", "third"}[:i+1]...)
-		seen := a.auditLength()
-		a.must(a.PatchGuarded(ctx, a.must(a.Cluster(ctx, signers...))))
-		a.sh(step.change)
-		a.sh("kubectl rollout status -n kubelet-ca-courier-system deployment/courier --timeout=5m")
-		a.settle()
-		created := a.jobsCreatedSince(seen)
-		for _, node := range windowsNodes {
-			if created[node] != 1 {
-				t.Errorf("with the bundle of the %s signer, %d Jobs were created for %s, want 1", step.name, created[node], node)
+	}
+}
+
+// changesInMidRollout publishes the signers, stops the rollout half-way, changes the release, lets the rollout go on, and
+// checks who did what.
+func (a *admin) changesInMidRollout(w *writes, from, to release, signers []string) {
+	a.t.Helper()
+	ctx := a.t.Context()
+	w.reset()
+	begin := labtest.Must[int64](a.t)(a.AuditLength())
+	content := labtest.Must[[]byte](a.t)(a.Publish(ctx, signers...))
+	before := a.stopsHalfWay(w, from, bundle.Hash(content))
+
+	load, err := a.StartLoad(ctx, 1, 20*time.Millisecond)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Cleanup(func() { _ = load.Stop() }) // stopped below, unless the test ends before
+	a.apply(to)
+	if err := load.Stop(); err != nil || load.Writes() == 0 {
+		a.t.Errorf("the gate has not stayed open: %d writes, %v", load.Writes(), err)
+	}
+	changed := labtest.Must[int64](a.t)(a.AuditLength())
+	a.resume()
+	after := a.settled(content)
+
+	made := a.jobsMade(begin)
+	for _, node := range a.windows {
+		if n := w.count()[node]; n != 1 {
+			a.t.Errorf("the file of %s was replaced %d times", node, n)
+		}
+		job, by := after[node], to
+		if was, done := before[node]; done {
+			by = from
+			if was.UID != job.UID {
+				a.t.Errorf("%s had its bundle, and has got another Job", node)
 			}
 		}
+		if makers := made[node]; len(makers) == 0 || makers[len(makers)-1] != agentOf(by) {
+			a.t.Errorf("the Jobs of %s were made by %v, the last not by %s", node, makers, by.version)
+		}
+		a.isOf(by, node, job)
 	}
+	for node, makers := range a.jobsMade(changed) {
+		if slices.ContainsFunc(makers, func(agent string) bool { return agent != agentOf(to) }) {
+			a.t.Errorf("after the change Jobs of %s were made by %v", node, makers)
+		}
+	}
+	a.t.Logf("%d of %d nodes were done; the Jobs were made by %v; %d writes passed the gate meanwhile",
+		len(before), len(a.windows), made, load.Writes())
 }
 
-// settle waits until every node holds the bundle.
-func (a *admin) settle() {
+// stopsHalfWay waits until some nodes have the bundle, freezes the others, and returns the Jobs of those that are done when
+// the rollout stands still: some of the others are at work, some have not been begun.
+func (a *admin) stopsHalfWay(w *writes, from release, hash string) map[string]batchv1.Job {
 	a.t.Helper()
-	deadline, cancel := context.WithTimeout(a.ctx, patience/4)
-	defer cancel()
-	for a.must(a.Kubectl(deadline, "get", "jobs", "-n", lab.JobsNamespace, "-o", "jsonpath={range .items[*]}{.status.succeeded}{end}")) !=
-		strings.Repeat("1", len(windowsNodes)) || !a.sameEverywhere() {
-		if deadline.Err() != nil {
-			a.t.Fatal("the nodes do not all get the bundle")
+	labtest.Eventually(a.t, "two nodes have the bundle", func(context.Context) error {
+		if n := len(w.count()); n < 2 {
+			return fmt.Errorf("%d have", n)
+		}
+		return nil
+	})
+	done := map[string]batchv1.Job{}
+	for _, node := range a.windows {
+		if w.count()[node] == 0 {
+			labtest.Must[string](a.t)(a.Cluster(a.t.Context(), "pause", "node-"+node))
+		} else {
+			done[node] = batchv1.Job{}
+		}
+	}
+	a.t.Cleanup(a.resume)
+	labtest.Eventually(a.t, "the rollout stands still", func(ctx context.Context) error {
+		jobs, err := a.Jobs(ctx)
+		if err != nil {
+			return err
+		}
+		atWork := 0
+		for _, node := range a.windows {
+			job := jobs[node]
+			r := dispatcher.ReadRecord(&job)
+			_, isDone := done[node]
+			switch {
+			case isDone && (r.Hash != hash || r.Phase != dispatcher.Succeeded):
+				return fmt.Errorf("the Job of %s is %s", node, r.Phase)
+			case r.Hash == hash && r.Phase == dispatcher.Succeeded: // those too that were so quick that freezing came after it
+				done[node] = job
+			case r.Hash == hash:
+				atWork++
+			}
+		}
+		if atWork != parallel {
+			return fmt.Errorf("%d Jobs are at work", atWork)
+		}
+		return nil
+	})
+	if waiting := len(a.windows) - len(done) - parallel; waiting < 1 {
+		a.t.Fatalf("%d of %d nodes were done before the rollout could be stopped", len(done), len(a.windows))
+	}
+	for node, job := range done {
+		a.isOf(from, node, job)
+	}
+	return done
+}
+
+// resume lets frozen nodes go on; it does nothing to others.
+func (a *admin) resume() {
+	a.t.Helper()
+	for _, node := range a.windows {
+		if _, err := a.Cluster(context.WithoutCancel(a.t.Context()), "resume", "node-"+node); err != nil {
+			a.t.Error(err)
 		}
 	}
 }
 
-// sameEverywhere says whether every node's file is the snapshot of the newest Jobs.
-func (a *admin) sameEverywhere() bool {
-	guarded := a.must(a.Kubectl(a.ctx, "get", "configmap", "-n", lab.GuardedNamespace, lab.GuardedName,
-		`-o=jsonpath={.data.ca-bundle\.crt}`))
-	for _, data := range a.files("k", "kubelet-ca.crt") {
-		if strings.Count(string(data), "BEGIN") != strings.Count(guarded, "BEGIN") {
-			return false
-		}
-	}
-	return true
+// settled waits until every node holds the content, and returns the Jobs by node.
+func (a *admin) settled(content []byte) map[string]batchv1.Job {
+	a.t.Helper()
+	var jobs map[string]batchv1.Job
+	labtest.Eventually(a.t, "every node holds the bundle", func(ctx context.Context) (err error) {
+		jobs, err = a.Delivered(ctx, content, a.windows...)
+		return err
+	})
+	return jobs
 }
 
-// auditFile is kube-apiserver's audit log.
-func (a *admin) auditFile() *os.File {
+// parallel is how many nodes are delivered to at a time.
+const parallel = 2
+
+// apply writes the kustomization of install/README.md with the release's tags, applies it as operate.md says, and waits until
+// the manager of that release alone is there.
+func (a *admin) apply(r release) {
 	a.t.Helper()
-	file, err := os.Open(filepath.Join(a.Dir, "logs", "audit.log"))
-	if err != nil {
+	replace := func(text string, pairs ...string) string {
+		for i := 0; i < len(pairs); i += 2 {
+			if !strings.Contains(text, pairs[i]) {
+				a.t.Fatalf("%q is not in\n%s", pairs[i], text)
+			}
+			text = strings.ReplaceAll(text, pairs[i], pairs[i+1])
+		}
+		return text
+	}
+	config := string(labtest.Must[[]byte](a.t)(os.ReadFile(filepath.Join(a.Root, "manifests/overlays/openshift/config.yaml"))))
+	a.write(a.home, "config.yaml", replace(config,
+		"image: kubelet-ca-courier/node:dev", "image: "+registry+"/kubelet-ca-courier/node:"+r.version,
+		"maxParallel: 0", fmt.Sprint("maxParallel: ", parallel)))
+	// In this cluster, cert-manager takes the place of the service CA, and there is no Prometheus operator.
+	kustomization := a.blocks(a.section("install/README.md", "Images"), "yaml")[0]
+	a.write(a.home, "kustomization.yaml", replace(kustomization,
+		"components/monitoring", "components/cert-manager", "newTag: v1", "newTag: "+r.version))
+
+	a.sh("kubectl apply -k ..")
+	if err := a.AwaitInstalled(a.t.Context()); err != nil {
 		a.t.Fatal(err)
 	}
-	a.t.Cleanup(func() { _ = file.Close() }) // only read
-	return file
+	labtest.Eventually(a.t, "the manager of "+r.version+" alone is there", func(ctx context.Context) error {
+		versions, err := a.try(ctx, "kubectl get pods -n kubelet-ca-courier-system -o jsonpath='{range .items[*]}{.spec.containers[0].image}{\"\\n\"}{end}'")
+		if image := registry + "/kubelet-ca-courier/manager:" + r.version + "\n"; err != nil || versions != image+image {
+			return errors.Join(err, fmt.Errorf("pods run %q", versions))
+		}
+		said, err := a.try(ctx, "kubectl logs -n kubelet-ca-courier-system -l app.kubernetes.io/component=courier --tail=-1")
+		if strings.Count(said, "version="+r.version) != 2 || strings.Count(said, "version=") != 2 {
+			return errors.Join(err, fmt.Errorf("they say\n%s", said))
+		}
+		return err
+	})
 }
 
-// auditLength is how much of the audit log there is by now.
-func (a *admin) auditLength() int64 {
+// agentOf is how the API server's audit log names a release's manager.
+func agentOf(r release) string { return "kubelet-ca-courier/" + r.version }
+
+// jobsMade returns, by node, who has made its Jobs since the audit log had that length.
+func (a *admin) jobsMade(since int64) map[string][]string {
 	a.t.Helper()
-	info, err := a.auditFile().Stat()
-	if err != nil {
-		a.t.Fatal(err)
+	made := map[string][]string{}
+	for _, event := range labtest.Must[[]auditv1.Event](a.t)(a.Audit(since)) {
+		if event.Verb == "create" && event.ObjectRef.Resource == "jobs" && event.ResponseStatus.Code < 300 {
+			made[event.ObjectRef.Name] = append(made[event.ObjectRef.Name], event.UserAgent)
+		}
 	}
-	return info.Size()
+	return made
 }
 
-// jobsCreatedSince counts the Jobs that were created from a place in the audit log on, by name.
-func (a *admin) jobsCreatedSince(offset int64) map[string]int {
+// isOf checks that a Job is as the release makes it, and that the release's landing ran in it.
+func (a *admin) isOf(r release, node string, job batchv1.Job) {
 	a.t.Helper()
-	file := a.auditFile()
-	if _, err := file.Seek(offset, 0); err != nil {
-		a.t.Fatal(err)
+	if retries := job.Spec.BackoffLimit; retries == nil || *retries != r.retries {
+		a.t.Errorf("the Job of %s has the retries %v, want the %d of %s", node, retries, r.retries, r.version)
 	}
-	created := map[string]int{}
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var event struct {
-			Stage, Verb    string
-			ObjectRef      struct{ Resource, Subresource, Name string }
-			ResponseStatus struct{ Code int }
-		}
-		if json.Unmarshal(lines.Bytes(), &event) != nil {
-			continue // the line that the offset or the end cut in two
-		}
-		if event.Stage == "ResponseComplete" && event.Verb == "create" && event.ObjectRef.Resource == "jobs" &&
-			event.ObjectRef.Subresource == "" && event.ResponseStatus.Code == 201 {
-			created[event.ObjectRef.Name]++
-		}
+	said := a.sh("kubectl logs -n kubelet-ca-courier job/" + job.Name)
+	if !strings.Contains(said, fmt.Sprintf("%q:%q", "meaning", r.meaning)) {
+		a.t.Errorf("the landing on %s is not that of %s: %s", node, r.version, said)
 	}
-	if err := lines.Err(); err != nil {
-		a.t.Fatal(err)
-	}
-	return created
 }
