@@ -53,8 +53,9 @@ func TestAnExpiredServingCertificateShutsTheGateAndHoldsNoDeliveryUp(t *testing.
 
 	content := c.rotate(t, asOperator()...)
 	c.settled(t, content)
+	held := c.warnedOf(t, dispatcher.ReasonHeld)
 	c.drop(t)
-	c.warned(t, dispatcher.ReasonHeld)
+	held()
 	c.settled(t, content)
 
 	c.do(t, "restart", certManager)

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +15,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"kubelet-ca-courier/bundle"
@@ -194,7 +195,11 @@ func (c *cluster) neverBroken(t *testing.T) (end func()) {
 		for {
 			for _, node := range windowsNodes {
 				data, err := os.ReadFile(c.file(node))
-				if _, findings := bundle.Parse(data); err == nil && len(findings) > 0 {
+				if err != nil {
+					t.Errorf("%s had no file: %v", node, err)
+					continue
+				}
+				if _, findings := bundle.Parse(data); len(findings) > 0 {
 					t.Errorf("%s held a broken file: %v", node, findings)
 				}
 				looks++
@@ -215,19 +220,51 @@ func (c *cluster) neverBroken(t *testing.T) (end func()) {
 	}
 }
 
-// warned waits for a warning event with the reason.
-func (c *cluster) warned(t *testing.T, reason string) {
+// warnings returns courier's warning events with the reason.
+func (c *cluster) warnings(ctx context.Context, reason string) (map[types.UID]bool, error) {
+	list, err := c.client.CoreV1().Events("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	found := map[types.UID]bool{}
+	for _, e := range list.Items {
+		if e.Type == corev1.EventTypeWarning && e.Reason == reason && strings.Contains(e.ReportingController, "courier") {
+			found[e.UID] = true
+		}
+	}
+	return found, nil
+}
+
+// warnedOf notes which warnings there are; the returned function waits for another one.
+func (c *cluster) warnedOf(t *testing.T, reason string) (wait func()) {
 	t.Helper()
-	eventually(t, "a warning "+reason+" tells an administrator", func(ctx context.Context) error {
-		list, err := c.client.CoreV1().Events("").List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
+	before, err := c.warnings(t.Context(), reason)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		eventually(t, "a warning "+reason+" tells an administrator", func(ctx context.Context) error {
+			now, err := c.warnings(ctx, reason)
+			if err != nil {
+				return err
+			}
+			maps.DeleteFunc(now, func(uid types.UID, _ bool) bool { return before[uid] })
+			if len(now) == 0 {
+				return errors.New("there is none")
+			}
+			return nil
+		})
+	}
+}
+
+// underway fails the test if every node holds the content already: then the fault came too late to disturb anything.
+func (c *cluster) underway(t *testing.T, content []byte) {
+	t.Helper()
+	for _, node := range windowsNodes {
+		if data, err := os.ReadFile(c.file(node)); err != nil || !bytes.Equal(data, content) {
+			return
 		}
-		if !slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
-			return e.Type == corev1.EventTypeWarning && e.Reason == reason && strings.Contains(e.ReportingController, "courier")
-		}) {
-			return errors.New("there is none")
-		}
-		return nil
-	})
+	}
+	t.Error("the rotation was over before the fault")
 }

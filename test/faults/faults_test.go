@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -25,6 +26,7 @@ func TestAProcessThatIsKilledDuringARotationLosesNothing(t *testing.T) {
 			defer whole()
 			content := c.rotate(t)
 			c.do(t, "kill", process)
+			c.underway(t, content)
 			c.do(t, "restart", process)
 			c.settled(t, content)
 		})
@@ -39,6 +41,12 @@ func TestAnAPIServerThatHangsLosesNothing(t *testing.T) {
 	content := c.rotate(t)
 	c.do(t, "pause", "kube-apiserver") // watches and requests hang
 	c.do(t, "pause", "node-win-1")
+	c.underway(t, content)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if _, err := c.client.CoreV1().Nodes().Get(ctx, "win-1", metav1.GetOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a request while the API server hangs: %v, want no answer", err)
+	}
 	c.do(t, "resume", "kube-apiserver")
 	c.do(t, "resume", "node-win-1")
 	c.settled(t, content)
@@ -112,8 +120,10 @@ func TestAQuotaHoldsADeliveryUpAndIsTold(t *testing.T) {
 		}
 		return err
 	})
+	blocked := c.warnedOf(t, dispatcher.ReasonBlocked)
 	content := c.rotate(t)
-	c.warned(t, dispatcher.ReasonBlocked)
+	blocked()
+	c.underway(t, content)
 	c.kubectl(t, "delete", "quota", "none", "-n", lab.JobsNamespace)
 	c.settled(t, content)
 }
