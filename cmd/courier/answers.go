@@ -14,8 +14,8 @@ import (
 // gate on that replica with it. A request for the lease may take half of renewDeadline (sigs.k8s.io/controller-runtime
 // pkg/leaderelection). After a leader that died another one leads after leaseDuration.
 const (
-	leaseDuration = 45 * time.Second
-	renewDeadline = 30 * time.Second
+	leaseDuration = 35 * time.Second
+	renewDeadline = 25 * time.Second
 	retryPeriod   = 5 * time.Second
 )
 
@@ -44,13 +44,17 @@ const (
 // answers logs that the API server is slow, or refuses requests for their rate: client-go waits and asks again without a
 // word.
 type answers struct {
-	next   http.RoundTripper
-	logger logr.Logger
+	next          http.RoundTripper
+	slow, refused tally
+}
 
-	mu            sync.Mutex
-	told          time.Time
-	slow, refused int
-	longest       time.Duration
+// newAnswers returns a transport that logs how the next one's requests are answered.
+func newAnswers(next http.RoundTripper, logger logr.Logger) *answers {
+	return &answers{
+		next:    next,
+		slow:    tally{logger: logger, message: "the API server is slow"},
+		refused: tally{logger: logger, message: "the API server refuses requests for their rate; they are made again when it says so"},
+	}
 }
 
 var _ utilnet.RoundTripperWrapper = &answers{}
@@ -59,34 +63,41 @@ var _ utilnet.RoundTripperWrapper = &answers{}
 func (a *answers) RoundTrip(request *http.Request) (*http.Response, error) {
 	sent := time.Now()
 	response, err := a.next.RoundTrip(request)
-	if err == nil {
-		a.answered(time.Since(sent), response.StatusCode)
+	if err != nil {
+		return response, err
 	}
-	return response, err
+	took := time.Since(sent)
+	if took >= slowAnswer {
+		a.slow.add(took)
+	}
+	if response.StatusCode == http.StatusTooManyRequests {
+		a.refused.add(took)
+	}
+	return response, nil
 }
 
 // WrappedRoundTripper lets client-go find the transport below.
 func (a *answers) WrappedRoundTripper() http.RoundTripper { return a.next }
 
-// answered counts an answer, and says once in a while how many there were that an admin should know of.
-func (a *answers) answered(took time.Duration, code int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	slow, refused := took >= slowAnswer, code == http.StatusTooManyRequests
-	if !slow && !refused {
+// tally counts answers of one kind, and says once in a while how many there were.
+type tally struct {
+	logger  logr.Logger
+	message string
+
+	mu      sync.Mutex
+	told    time.Time
+	count   int
+	longest time.Duration
+}
+
+func (t *tally) add(took time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.count++
+	t.longest = max(t.longest, took)
+	if time.Since(t.told) < toldEvery {
 		return
 	}
-	if slow {
-		a.slow++
-	}
-	if refused {
-		a.refused++
-	}
-	a.longest = max(a.longest, took)
-	if time.Since(a.told) < toldEvery {
-		return
-	}
-	a.logger.Info("the API server is slow, or refuses requests for their rate; courier waits and asks again",
-		"slow", a.slow, "refused", a.refused, "longest", a.longest.Round(100*time.Millisecond).String())
-	a.told, a.slow, a.refused, a.longest = time.Now(), 0, 0, 0
+	t.logger.Info(t.message, "answers", t.count, "longest", t.longest.Round(100*time.Millisecond).String())
+	t.told, t.count, t.longest = time.Now(), 0, 0
 }

@@ -25,7 +25,7 @@ func TestSlowAndRefusedAnswersAreToldOnceInAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string
 		server := &replying{}
-		a := &answers{next: server, logger: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})}
+		a := newAnswers(server, funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}))
 		ask := func(after time.Duration, code int) {
 			server.after, server.code = after, code
 			response, err := a.RoundTrip(&http.Request{})
@@ -39,16 +39,18 @@ func TestSlowAndRefusedAnswersAreToldOnceInAWhile(t *testing.T) {
 		if len(lines) != 0 {
 			t.Errorf("ordinary answers are told: %q", lines)
 		}
-		ask(0, http.StatusTooManyRequests)
-		ask(0, http.StatusTooManyRequests)
-		ask(slowAnswer, http.StatusOK)
-		if len(lines) != 1 || !strings.Contains(lines[0], `"refused"=1`) {
-			t.Fatalf("%q, want one line about the first", lines)
+		for range 3 {
+			ask(0, http.StatusTooManyRequests)
+			ask(slowAnswer, http.StatusOK)
+		}
+		if len(lines) != 2 || !strings.Contains(lines[0], "refuses requests") || !strings.Contains(lines[1], "is slow") {
+			t.Fatalf("%q, want a line about the first of each kind", lines)
 		}
 		time.Sleep(toldEvery)
-		ask(3*slowAnswer, http.StatusOK)
-		if len(lines) != 2 || !strings.Contains(lines[1], `"slow"=2 "refused"=1 "longest"="6s"`) {
-			t.Errorf("%q, want a second line about all since", lines)
+		ask(3*slowAnswer, http.StatusTooManyRequests)
+		if len(lines) != 4 || !strings.Contains(lines[2], `"answers"=3 "longest"="6s"`) ||
+			!strings.Contains(lines[3], `"answers"=3 "longest"="6s"`) {
+			t.Errorf("%q, want a second line of each kind, about all since", lines)
 		}
 	})
 }

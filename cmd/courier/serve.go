@@ -149,7 +149,7 @@ func connect(ctx context.Context, o *options, now *dispatcher.ServerClock, logge
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.Wrap(now.Follow)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &answers{next: next, logger: logger} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return newAnswers(next, logger) })
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, hinted{fmt.Errorf("use the kubeconfig: %w", err), "check the certificates and the server in it"}
