@@ -3,18 +3,15 @@ package scale
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -41,29 +38,12 @@ func (b *bench) prepare() {
 		b.must(err)
 	}
 	b.parallel(*nodes, func(i int) error {
-		_, err := b.client.CoreV1().Nodes().Create(ctx, windowsNode(i), metav1.CreateOptions{})
+		_, err := b.client.CoreV1().Nodes().Create(ctx, lab.WindowsNode(nodeName(i)), metav1.CreateOptions{})
 		return err
 	})
 }
 
 func nodeName(i int) string { return fmt.Sprintf("win-%05d", i) }
-
-// windowsNode is Ready from the start; kwok leaves it so.
-func windowsNode(i int) *corev1.Node {
-	name := nodeName(i)
-	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("110")}
-	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-			"kubernetes.io/os": "windows", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name,
-		}},
-		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "os", Value: "Windows", Effect: corev1.TaintEffectNoSchedule}}},
-		Status: corev1.NodeStatus{
-			Capacity: room, Allocatable: room,
-			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}},
-			NodeInfo:   corev1.NodeSystemInfo{BootID: "boot-a" + strconv.Itoa(i), OperatingSystem: "windows", Architecture: "amd64"},
-		},
-	}
-}
 
 // loop creates the Jobs that the dispatcher would create, and nothing else happens; then they are cleared away.
 func (b *bench) loop(jobs *completions, name string) time.Duration {
@@ -170,7 +150,7 @@ func (b *bench) courier(program string) *os.Process {
 	b.t.Helper()
 	process := b.l.Run(b.t, program,
 		"--kubeconfig="+b.l.CourierKubeconfig(), "--cert-dir="+b.l.ServingDir(b.t), "--bind-address=127.0.0.1",
-		"--webhook-port="+freePort(b.t), "--metrics-port=0", "--health-port=0")
+		"--webhook-port="+lab.FreePorts(b.t, 1)[0], "--metrics-port=0", "--health-port=0")
 	b.awaitLeader(true)
 	return process
 }
@@ -239,18 +219,4 @@ func clientFor(t testing.TB, config *rest.Config) *kubernetes.Clientset {
 		t.Fatal(err)
 	}
 	return client
-}
-
-func freePort(t testing.TB) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }

@@ -6,17 +6,20 @@ import (
 	"context"
 	_ "embed" // for stages.yaml
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"kubelet-ca-courier/test/need"
 )
@@ -58,6 +61,7 @@ rules:
 // Start runs etcd and kube-apiserver until the test ends.
 func Start(t testing.TB) *Lab {
 	t.Helper()
+	ctrllog.SetLogger(logr.Discard()) // envtest's: the programs have logs of their own
 	l := &Lab{assets: need.ControlPlane(t), Dir: t.TempDir()}
 	l.Audit = filepath.Join(l.Dir, "audit.log")
 	policy := l.write(t, "audit-policy.yaml", auditPolicy)
@@ -164,6 +168,25 @@ func (l *Lab) Run(t testing.TB, program string, arguments ...string) *os.Process
 		}
 	})
 	return cmd.Process
+}
+
+// FreePorts returns ports of loopback that nobody listens on.
+func FreePorts(t testing.TB, count int) []string {
+	t.Helper()
+	var ports []string
+	for range count {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatalf("finding a free port: %v", err)
+		}
+		defer func() { _ = listener.Close() }()
+		_, port, err := net.SplitHostPort(listener.Addr().String())
+		if err != nil {
+			t.Fatalf("finding a free port: %v", err)
+		}
+		ports = append(ports, port)
+	}
+	return ports
 }
 
 // Assets is the directory with the control plane's programs.

@@ -7,7 +7,7 @@ import (
 )
 
 // FailingNode is the name of the node on which kwok lets every pod end with exit code 7, as a landing does on a disk that
-// takes no file.
+// takes no file: stages.yaml.
 const FailingNode = "win-fails"
 
 // WindowsNode returns a node that is Ready from the start; kwok leaves it so.
