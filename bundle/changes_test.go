@@ -2,7 +2,6 @@ package bundle_test
 
 import (
 	"crypto/x509/pkix"
-	"encoding/asn1"
 	"slices"
 	"testing"
 	"time"
@@ -74,19 +73,6 @@ func TestChanges(t *testing.T) {
 			}
 			if got := codes(v.Warnings); !slices.Equal(got, c.warnings) {
 				t.Errorf("warnings %v, want %v", v.Warnings, c.warnings)
-			}
-		})
-	}
-}
-
-func TestWeakSignatureIsAWarning(t *testing.T) {
-	for name, oid := range map[string]asn1.ObjectIdentifier{
-		"SHA-1 with RSA": {1, 2, 840, 113549, 1, 1, 5}, "MD5 with RSA": {1, 2, 840, 113549, 1, 1, 4}, "ECDSA with SHA-1": {1, 2, 840, 10045, 4, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ca := bundletest.NewCA(t, bundletest.Spec{Name: "old", Signature: oid})
-			if v := bundle.Review(nil, ca.PEM, bundletest.At(), nil); !v.Allowed || !slices.Equal(codes(v.Warnings), []bundle.Code{bundle.WeakSignature}) {
-				t.Errorf("allowed %v, warnings %v", v.Allowed, v.Warnings)
 			}
 		})
 	}

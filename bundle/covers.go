@@ -70,39 +70,42 @@ type subtrees struct{ permitted, excluded []string }
 
 // narrower says whether s keeps out a name that from lets in. The time is linear in the number of constraints.
 func (s subtrees) narrower(from subtrees) bool {
-	permitted, excluded := set(from.permitted), set(from.excluded)
-	if len(s.permitted) > 0 {
-		if len(from.permitted) == 0 {
+	before, still := orAll(from.permitted), set(orAll(s.permitted))
+	permitted, excluded := set(before), set(from.excluded)
+	above := map[string]struct{}{}
+	for _, root := range before {
+		if within(root, excluded) {
+			continue // nothing of it was let in
+		}
+		if !within(root, still) {
 			return true
 		}
-		still := set(s.permitted)
-		for _, root := range from.permitted {
-			if !within(root, still) && !within(root, excluded) {
-				return true
-			}
-		}
-	}
-	above := map[string]struct{}{}
-	for _, root := range from.permitted {
 		for r := range enclosing(root) {
 			above[r] = struct{}{}
 		}
 	}
 	for _, root := range s.excluded {
-		_, holdsPermitted := above[lower(root)]
-		reachable := len(from.permitted) == 0 || holdsPermitted || within(root, permitted)
-		if reachable && !within(root, excluded) {
+		_, holdsPermitted := above[plain(root)]
+		if (holdsPermitted || within(root, permitted)) && !within(root, excluded) {
 			return true
 		}
 	}
 	return false
 }
 
+// orAll is the permitted subtrees: where there are none, everything is permitted.
+func orAll(permitted []string) []string {
+	if len(permitted) == 0 {
+		return []string{""}
+	}
+	return permitted
+}
+
 // set makes a set of roots.
 func set(roots []string) map[string]struct{} {
 	s := make(map[string]struct{}, len(roots))
 	for _, root := range roots {
-		s[lower(root)] = struct{}{}
+		s[plain(root)] = struct{}{}
 	}
 	return s
 }
@@ -122,17 +125,33 @@ func within(root string, in map[string]struct{}) bool {
 // dnsHasSuffix); a network lies in all networks with shorter masks.
 func enclosing(root string) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		root := lower(root)
+		root := plain(root)
 		for yield(root) && root != "" {
 			root = parent(root)
 		}
 	}
 }
 
-// lower makes equal roots equal strings: case counts in the local part of a mailbox alone (RFC 5280 section 7.5).
-func lower(root string) string {
+// plain makes equal roots equal strings. Case counts in the local part of a mailbox alone (RFC 5280 section 7.5), which may
+// be quoted (RFC 5321 section 4.1.2).
+func plain(root string) string {
 	at := strings.LastIndexByte(root, '@') + 1
-	return root[:at] + strings.ToLower(root[at:])
+	return unquoted(root[:at]) + strings.ToLower(root[at:])
+}
+
+// unquoted takes the quotation marks and the backslashes away that only quote.
+func unquoted(local string) string {
+	var text strings.Builder
+	quoted := false
+	for _, c := range []byte(local) {
+		if !quoted && (c == '\\' || c == '"') {
+			quoted = c == '\\'
+			continue
+		}
+		text.WriteByte(c)
+		quoted = false
+	}
+	return text.String()
 }
 
 // parent is the next larger subtree.
@@ -146,13 +165,14 @@ func parent(root string) string {
 	if at := strings.LastIndexByte(root, '@'); at >= 0 {
 		return root[at+1:]
 	}
-	if below, found := strings.CutPrefix(root, "."); found {
-		return below
-	}
-	if dot := strings.IndexByte(root, '.'); dot >= 0 {
+	switch dot := strings.IndexByte(root, '.'); {
+	case dot < 0:
+		return ""
+	case dot == 0:
+		return root[1:]
+	default:
 		return root[dot:]
 	}
-	return ""
 }
 
 // networks writes IP ranges as roots. IPv4 and IPv6 have none in common.

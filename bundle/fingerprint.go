@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -22,12 +23,15 @@ func (f Fingerprint) IsZero() bool { return f == Fingerprint{} }
 // sha1Digits is the length of a SHA-1 fingerprint, which many tools print unless told otherwise.
 const sha1Digits = 40
 
+// prefix is what tools write before the digits.
+var prefix = regexp.MustCompile(`(?i)\bsha256(?: +fingerprint)?[ :=]*`)
+
 // ParseFingerprint reads a fingerprint in any of the usual spellings: capitals or not, with colons, spaces or neither,
 // and behind "sha256:" or what `openssl x509 -fingerprint -sha256` prints.
 func ParseFingerprint(s string) (Fingerprint, error) {
-	digits := strings.ToLower(strings.TrimSpace(s))
-	if rest, found := strings.CutPrefix(digits, "sha256"); found {
-		digits = strings.TrimLeft(strings.TrimPrefix(strings.TrimSpace(rest), "fingerprint"), " :=")
+	digits := strings.TrimSpace(s)
+	if at := prefix.FindStringIndex(digits); at != nil && at[0] == 0 {
+		digits = digits[at[1]:]
 	}
 	digits = strings.NewReplacer(":", "", " ", "").Replace(digits)
 	var f Fingerprint
@@ -59,7 +63,7 @@ func ParseAllowances(s string) (Allowances, error) {
 			allowed[f] = struct{}{}
 			continue
 		}
-		for _, word := range strings.Fields(field) {
+		for _, word := range strings.Fields(prefix.ReplaceAllString(field, " sha256:")) {
 			f, err := ParseFingerprint(word)
 			if err != nil {
 				faults = append(faults, err)
@@ -68,7 +72,10 @@ func ParseAllowances(s string) (Allowances, error) {
 			allowed[f] = struct{}{}
 		}
 	}
-	return allowed, errors.Join(faults...)
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	return allowed, nil
 }
 
 // shorten cuts what a message repeats of a user's input.

@@ -1,12 +1,13 @@
 package bundle_test
 
 import (
-	"bytes"
-	"crypto/dsa" //nolint:staticcheck // deprecated as it should be: the test shows that such keys are refused
+	"crypto/ecdsa"
 	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
-	"fmt"
+	"encoding/base64"
 	"math/big"
 	"slices"
 	"strings"
@@ -34,12 +35,9 @@ func TestKeysThatGoRefusesAreWeak(t *testing.T) {
 				E int
 			}{n, exponent}))
 	}
-	var parameters dsa.Parameters
-	if err := dsa.GenerateParameters(&parameters, rand.Reader, dsa.L1024N160); err != nil {
-		t.Fatal(err)
-	}
+	p, q, g := new(big.Int).Lsh(big.NewInt(1), 1023), new(big.Int).Lsh(big.NewInt(1), 159), big.NewInt(2)
 	dsaKey := spki(pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 10040, 4, 1},
-		Parameters: asn1.RawValue{FullBytes: bundletest.Marshal(t, struct{ P, Q, G *big.Int }{parameters.P, parameters.Q, parameters.G})}},
+		Parameters: asn1.RawValue{FullBytes: bundletest.Marshal(t, struct{ P, Q, G *big.Int }{p, q, g})}},
 		bundletest.Marshal(t, big.NewInt(4711)))
 	for name, c := range map[string]struct {
 		key  []byte
@@ -52,6 +50,7 @@ func TestKeysThatGoRefusesAreWeak(t *testing.T) {
 		"RSA with an even exponent":      {rsaKey(2048, false, 65536), bundle.WeakKey},
 		"RSA with the exponent 1":        {rsaKey(2048, false, 1), bundle.WeakKey},
 		"RSA with the exponent 3":        {rsaKey(2048, false, 3), ""},
+		"RSA with the largest exponent":  {rsaKey(2048, false, 1<<31-1), ""},
 		"RSA with an exponent too large": {rsaKey(2048, false, 1<<31+1), bundle.WeakKey},
 		"DSA":                            {dsaKey, bundle.WeakKey},
 		"X25519":                         {spki(pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 3, 101, 110}}, make([]byte, 32)), bundle.WeakKey},
@@ -69,37 +68,76 @@ func TestKeysThatGoRefusesAreWeak(t *testing.T) {
 	}
 }
 
-func TestTooManyNamesAreRefused(t *testing.T) {
-	of := func(length int) []byte {
-		key := bundletest.NewKey(t)
-		ca := bundletest.NewCA(t, bundletest.Spec{Name: strings.Repeat("x", 1000), Key: key})
-		overhead := len(ca.Certificate.RawSubject) - 1000
-		return bundletest.NewCA(t, bundletest.Spec{Name: strings.Repeat("x", length-overhead), Key: key}).PEM
+// privateKeys are the DER of one in each of the forms that tools write.
+func privateKeys(t testing.TB) map[string][]byte {
+	t.Helper()
+	elliptic := bundletest.NewKey(t).(*ecdsa.PrivateKey)
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(elliptic)
+	if err != nil {
+		t.Fatal(err)
 	}
-	const most = 65533
-	text := bytes.Repeat(of(998), 65) // 65 times 1,000 bytes, the two of the length included
-	for _, c := range []struct {
-		rest int
-		want bool
-	}{{533 - 2, true}, {534 - 2, false}} {
-		t.Run(fmt.Sprintf("%d bytes", 65000+c.rest+2), func(t *testing.T) {
-			v := bundle.Review(nil, slices.Concat(text, of(c.rest)), bundletest.At(), nil)
-			if v.Allowed != c.want || !v.Allowed && !slices.Equal(codes(v.Reasons), []bundle.Code{bundle.TooManyCAs}) {
-				t.Errorf("allowed %v with %v, want %v at the limit of %d", v.Allowed, v.Reasons, c.want, most)
-			}
-		})
+	sec1, err := x509.MarshalECPrivateKey(elliptic)
+	if err != nil {
+		t.Fatal(err)
 	}
+	key, err := rsa.GenerateKey(rand.Reader, 1024)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string][]byte{"PKCS #8": pkcs8, "SEC 1": sec1, "PKCS #1": x509.MarshalPKCS1PrivateKey(key)}
 }
 
-func TestMoreCAsOfOneSubjectThanAreTriedAreRefused(t *testing.T) {
-	var text []byte
-	for i := range 101 {
-		if v := bundle.Review(nil, text, bundletest.At(), nil); i > 0 && !v.Allowed {
-			t.Fatalf("%d are refused: %v", i, v.Reasons)
+func TestAPrivateKeyIsSeenUnderAnyLabelAndUnderNone(t *testing.T) {
+	good := string(bundletest.Named(t, "good").PEM)
+	for name, der := range privateKeys(t) {
+		for what, c := range map[string]struct {
+			text string
+			want bundle.Code
+		}{
+			"in a block for a certificate": {good + block("CERTIFICATE", der), bundle.BadCertificate},
+			"in DER":                       {string(der), bundle.NotPEM},
+			"in base64":                    {base64.StdEncoding.EncodeToString(der), bundle.NotPEM},
+			"as PEM in base64":             {base64.StdEncoding.EncodeToString([]byte(block("ENCRYPTED PRIVATE KEY", der))), bundle.NotPEM},
+			"as PEM in UTF-16":             {inUTF16(block("EC PRIVATE KEY", der), true, true), bundle.NotPEM},
+		} {
+			t.Run(name+" "+what, func(t *testing.T) {
+				_, findings := bundle.Parse([]byte(c.text))
+				if len(findings) != 2 || findings[0].Code != c.want || findings[1].Code != bundle.PrivateKey {
+					t.Fatalf("findings %v, want %s and %s", findings, c.want, bundle.PrivateKey)
+				}
+				if c.want == bundle.BadCertificate && (findings[0].Position != 2 || findings[1].Position != 2) {
+					t.Errorf("findings %v, want them to be about block 2", findings)
+				}
+			})
 		}
-		text = append(text, bundletest.Named(t, "same").PEM...)
 	}
-	if v := bundle.Review(nil, text, bundletest.At(), nil); !slices.Equal(codes(v.Reasons), []bundle.Code{bundle.TooManyCAs}) {
-		t.Errorf("101 get %v, want %s", v.Reasons, bundle.TooManyCAs)
+	public, err := x509.MarshalPKIXPublicKey(bundletest.NewKey(t).Public())
+	if err != nil {
+		t.Fatal(err)
 	}
+	oneFault(t, good+block("CERTIFICATE", public), bundle.BadCertificate, "block 2: ")
+	oneFault(t, string(public), bundle.NotPEM, "")
+}
+
+func TestAMessageSaysWhatATextWithoutMarkersIs(t *testing.T) {
+	f := newFixture(t)
+	body := strings.Split(f.first, "\n")[1]
+	for text, want := range map[string]string{
+		"0\x82\x01\x00":               "it is DER, not PEM",
+		"0\x80":                       "it is DER, not PEM",
+		"0\x7f":                       "it has no PEM marker",
+		"1\x82\x01\x00":               "it has no PEM marker",
+		"0":                           "it has no PEM marker",
+		"see the file ca.crt":         "it has no PEM marker",
+		inUTF16(f.first, false, true): "it is UTF-16",
+		inUTF16("a CA", false, true):  "it has no PEM marker",
+		body:                          "it is base64 of something",
+		body + "\r\n" + body + "\n":   "it is base64 of something",
+		"  " + body + " ":             "it is base64 of something",
+		body + "!":                    "it has no PEM marker",
+		base64.StdEncoding.EncodeToString([]byte("a")): "it is base64 of something",
+	} {
+		t.Run(want, func(t *testing.T) { oneFault(t, text, bundle.NotPEM, want) })
+	}
+	oneFault(t, " \n\u200b", bundle.MissingBundle, "the key is missing, empty or blank")
 }

@@ -14,7 +14,7 @@ import (
 // certificate; then a kubelet loads from it exactly the certificates that Parse returns. With findings, what could be
 // read is returned all the same.
 func Parse(data []byte) (*Bundle, []Finding) {
-	return parse(data, nil)
+	return parse(data, newMemory())
 }
 
 // memory holds the well-formed blocks that were read already. Decoding and parsing is most of the work of reading a bundle,
@@ -35,23 +35,18 @@ func newMemory() *memory {
 	return &memory{seed: maphash.MakeSeed(), blocks: map[uint64]remembered{}}
 }
 
-// recall returns the certificate of a block with the same text.
+// recall returns the certificate of a block with the same text, which is never empty.
 func (m *memory) recall(text []byte) (Certificate, bool) {
-	if m == nil {
-		return Certificate{}, false
-	}
-	r, found := m.blocks[maphash.Bytes(m.seed, text)]
-	return r.certificate, found && bytes.Equal(r.text, text)
+	r := m.blocks[maphash.Bytes(m.seed, text)]
+	return r.certificate, bytes.Equal(r.text, text)
 }
 
 // note remembers a block.
 func (m *memory) note(text []byte, c Certificate) {
-	if m != nil {
-		m.blocks[maphash.Bytes(m.seed, text)] = remembered{text, c}
-	}
+	m.blocks[maphash.Bytes(m.seed, text)] = remembered{text, c}
 }
 
-// parse is Parse with a memory, or without one if it is nil.
+// parse is Parse with a memory.
 func parse(data []byte, known *memory) (*Bundle, []Finding) {
 	b := &Bundle{}
 	s := &scanner{data: data}

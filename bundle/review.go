@@ -42,10 +42,7 @@ func Review(old, new []byte, now time.Time, allow Allowances) Verdict {
 	if old != nil && bytes.Equal(old, new) {
 		return unchanged(new)
 	}
-	var known *memory
-	if len(old) > 0 {
-		known = newMemory()
-	}
+	known := newMemory()
 	before, _ := parse(old, known)
 	after, findings := parse(new, known)
 	r := &review{now: now, allow: allow, before: before, after: after, reasons: findings}
@@ -138,40 +135,39 @@ func (r *review) inspectTime(c Certificate) {
 		r.warn(c.finding(NotYetValid, "it is valid from %s", stamp(from)))
 	case r.now.After(until):
 		r.warn(c.finding(Expired, "it ended at %s; it can be taken out", stamp(until)))
-	case until.Before(r.now.Add(soon)):
+	case !until.After(r.now.Add(soon)):
 		r.warn(c.finding(ExpiresSoon, "it ends at %s; its successor should be in the bundle by now", stamp(until)))
 	}
 }
 
 // Limits beyond which a kubelet that has the bundle can answer no one.
 const (
-	// maxNames is what remains for the CA names in a TLS CertificateRequest behind its two-byte lengths
-	// (RFC 8446 section 4.2.4); each name has a two-byte length of its own.
-	maxNames = 65533
+	// maxNames is what a TLS CertificateRequest has room for. All of its extensions take at most 65,535 bytes together
+	// (RFC 8446 section 4.3.2), and the CA names are one of them (section 4.2.4), each name with a length of two bytes. Those
+	// beside it take some 70 bytes in Go today; the room left lets them grow.
+	maxNames = 65000
 	// maxSameSubject is the number of candidates that crypto/x509 tries for one issuer (maxChainSignatureChecks).
 	maxSameSubject = 100
 )
 
-// countNames judges the subject names of the new bundle, duplicates included.
+// countNames judges the subject names of the new bundle. A kubelet drops duplicates.
 func (r *review) countNames() {
-	total := 0
+	total, bySubject := 0, map[string]int{}
 	for _, c := range r.after.Certificates {
+		if r.there[c.Fingerprint] != c.Position {
+			continue
+		}
 		total += len(c.X509.RawSubject) + 2
+		subject := string(c.X509.RawSubject)
+		bySubject[subject]++
+		if bySubject[subject] == maxSameSubject+1 {
+			r.deny(c.finding(TooManyCAs, "more than %d certificates have this subject: the kubelet gives up before it has tried "+
+				"all; take out those that are not needed", maxSameSubject))
+		}
 	}
 	if total > maxNames {
 		r.deny(finding(TooManyCAs, "the subject names take %d bytes and TLS can carry %d: the kubelet could answer no one; "+
 			"take out certificates that are not needed", total, maxNames))
-	}
-	if len(r.after.Certificates) <= maxSameSubject {
-		return
-	}
-	bySubject := map[string]int{}
-	for _, c := range r.after.Certificates {
-		bySubject[string(c.X509.RawSubject)]++
-		if bySubject[string(c.X509.RawSubject)] == maxSameSubject+1 {
-			r.deny(c.finding(TooManyCAs, "more than %d certificates have this subject: the kubelet gives up before it has tried "+
-				"all; take out those that are not needed", maxSameSubject))
-		}
 	}
 }
 
@@ -192,6 +188,9 @@ func (r *review) compare() {
 	}
 	heirs := map[string][]Certificate{}
 	for _, c := range r.usable {
+		if r.now.Before(c.X509.NotBefore) {
+			continue // until it begins, kubelets would refuse what the CA that is gone signed
+		}
 		heirs[string(c.X509.RawSubject)] = append(heirs[string(c.X509.RawSubject)], c)
 	}
 	for _, gone := range missing {

@@ -78,7 +78,7 @@ func (s *scanner) see(end int, line []byte) {
 		s.end(end, label)
 		return
 	}
-	if len(line) > 0 && looksLikeMarker(line) {
+	if looksLikeMarker(line) {
 		s.almost(line)
 		return
 	}
@@ -198,10 +198,10 @@ func markerFault(line []byte) string {
 }
 
 // decode frames one block with encoding/pem itself, the very code that the kubelet uses. It returns nil where that would
-// skip the block.
+// skip the block: then all of the text is left over.
 func decode(text []byte) *pem.Block {
 	block, rest := pem.Decode(text)
-	if block == nil || len(rest) > 0 {
+	if len(rest) > 0 {
 		return nil
 	}
 	return block

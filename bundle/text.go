@@ -49,8 +49,8 @@ func fold(line []byte) string {
 			continue
 		}
 		switch {
-		case r == '-' || r == 0:
-			seen.WriteRune(r)
+		case r == '-':
+			seen.WriteByte('-')
 		case unicode.IsSpace(r):
 			seen.WriteByte(' ')
 		case dash(r):
@@ -72,7 +72,7 @@ func invisible(r rune) bool {
 
 // dash says whether r looks like a dash: Unicode's dashes, the minus sign, the hyphen bullet and the box-drawing lines.
 func dash(r rune) bool {
-	return unicode.Is(unicode.Pd, r) || r == '−' || r == '⁃' || r == '─' || r == '━' || r == '—' || r == 'ー'
+	return unicode.Is(unicode.Pd, r) || r == '−' || r == '⁃' || r == '─' || r == '━' || r == 'ー'
 }
 
 // Lengths from which base64 characters count as a stretch of base64 rather than as a word. OpenSSL prints no such line

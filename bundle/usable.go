@@ -63,7 +63,6 @@ func allowsClientAuth(c *x509.Certificate) bool {
 // Limits of Go's RSA: crypto/rsa checkKeySize and crypto/internal/fips140/rsa checkPublicKey.
 const (
 	minRSABits     = 1024
-	minRSAExponent = 2
 	maxRSAExponent = 1<<31 - 1
 )
 
@@ -72,7 +71,7 @@ func strongKey(c *x509.Certificate) bool {
 	switch key := c.PublicKey.(type) {
 	case *rsa.PublicKey:
 		return key.N.BitLen() >= minRSABits && key.N.Bit(0) == 1 &&
-			key.E >= minRSAExponent && key.E <= maxRSAExponent && key.E&1 == 1
+			key.E > 1 && key.E <= maxRSAExponent && key.E&1 == 1
 	case *ecdsa.PublicKey, ed25519.PublicKey:
 		return true
 	}

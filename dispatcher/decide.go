@@ -97,12 +97,12 @@ func Decide(t Target, n Node, job *Record, now time.Time) Decision {
 	case job == nil:
 		return deliver(n, Create, CauseMissing, 1)
 	case job.NodeName != n.Name:
-		return Decision{State: Blocked}
+		return Decision{State: Blocked, After: patience}
 	case job.Sequence > t.Snapshot.Sequence:
 		// Another dispatcher has gone on to a newer bundle: this one was the leader once and does not know better.
 		return Decision{State: Removing, After: trust}
 	case job.Deleting:
-		return Decision{State: Removing}
+		return Decision{State: Removing, After: patience} // its end is told by an event, unless a cache never saw it
 	case job.Phase == Live:
 		return decideLive(t, n, job, now)
 	case job.Phase == Succeeded:

@@ -44,6 +44,8 @@ type Delivery struct {
 type round struct {
 	Target
 	pace *Pace
+	// waiting are the nodes that lack the bundle.
+	waiting waiting
 	// key tells rounds apart.
 	key string
 	// history says that another bundle was delivered before, which a pod without a Job might still be writing.
@@ -70,15 +72,32 @@ func (d *Delivery) Begin(ctx context.Context, t Target, history bool) (begun boo
 	}
 	decisions := Survey(t, nodes.Items, jobs.Items, d.Clock.Now())
 	names, nodeStates := make([]string, 0, len(decisions)), make(map[string]State, len(decisions))
+	r := &round{Target: t, key: key, history: history}
 	for _, status := range decisions {
 		names = append(names, status.Node.Name)
 		nodeStates[status.Node.Name] = status.Decision.State
+		d.lacks(r, status.Node, status.Record)
 	}
-	r := &round{Target: t, pace: NewPace(t.Settings, nodeStates), key: key, history: history}
+	r.pace = NewPace(t.Settings, nodeStates)
 	r.finished.Store(r.pace.Active() == 0)
 	d.round.Store(r)
 	d.Enqueue(names...)
-	return true, nil
+	return true, d.enqueueNewcomers(ctx, nodeStates)
+}
+
+// enqueueNewcomers enqueues the nodes that came to be served while the round was being made: their events went to the round
+// before, or to none.
+func (d *Delivery) enqueueNewcomers(ctx context.Context, known map[string]State) error {
+	nodes := &corev1.NodeList{}
+	if err := d.Client.List(ctx, nodes); err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		if _, found := known[nodes.Items[i].Name]; !found {
+			d.Enqueue(nodes.Items[i].Name)
+		}
+	}
+	return nil
 }
 
 // Counts returns the number of nodes in each state.
@@ -92,6 +111,25 @@ func (d *Delivery) Counts() map[State]int {
 		}
 	}
 	return counts
+}
+
+// Lacking tells of the nodes that lack the bundle.
+func (d *Delivery) Lacking() Lacking {
+	r := d.round.Load()
+	if r == nil {
+		return Lacking{}
+	}
+	return r.waiting.sum()
+}
+
+// lacks notes whether a node lacks the bundle, as its Job has it, or while there is none, as the Job before had it.
+func (d *Delivery) lacks(r *round, n Node, record *Record) {
+	since, lacks := lackingSince(r.Target, n, record)
+	if record == nil {
+		carried, ok := d.memory.carried(n.Name, r.Template)
+		lacks = lacks && !(ok && carried.Held)
+	}
+	r.waiting.set(n.Name, since, lacks)
 }
 
 // Reconcile looks at one node and does what it needs.
@@ -108,6 +146,7 @@ func (d *Delivery) Reconcile(ctx context.Context, name string) (reconcile.Result
 	n := ReadNode(object)
 	if gone := err != nil; gone || !served(r.Settings, object) {
 		d.memory.forget(name)
+		r.waiting.set(name, time.Time{}, false)
 		d.Enqueue(r.pace.Forget(name)...)
 		return reconcile.Result{}, nil
 	}
@@ -118,12 +157,17 @@ func (d *Delivery) Reconcile(ctx context.Context, name string) (reconcile.Result
 	if record != nil && record.NodeName == n.Name && record.Sequence > r.Snapshot.Sequence {
 		d.overtaken(record.Sequence)
 	}
+	d.lacks(r, n, record)
 	decision := Decide(r.Target, n, record, d.Clock.Now())
 	if decision.Paced && !r.pace.Admit(name, decision.Attempt) {
 		return reconcile.Result{}, nil // its turn comes
 	}
 	outcome, err := d.act(ctx, r, n, record, decision)
 	if err != nil {
+		if decision.Paced { // it is asked for again soon; meanwhile another node may go first
+			_, turn := r.pace.Set(name, Queued)
+			d.Enqueue(turn...)
+		}
 		return reconcile.Result{}, err
 	}
 	before, turn := r.pace.Set(name, outcome.state)
@@ -167,26 +211,27 @@ func (d *Delivery) record(ctx context.Context, name string) (*Record, error) {
 type outcome struct {
 	state State
 	after time.Duration
-	// refusal is why the API server would not have the Job.
+	// refusal is why the API server would not have the Job, for the so-manieth time in a row.
 	refusal error
+	times   int
 }
 
 // act writes what was decided.
 func (d *Delivery) act(ctx context.Context, r *round, n Node, record *Record, decision Decision) (outcome, error) {
 	switch decision.Action {
 	case Remove:
-		return d.remove(ctx, r, record, decision)
+		return d.remove(ctx, r, n, record, decision)
 	case Replace:
 		if err := d.delete(ctx, record, metav1.DeletePropagationBackground); err != nil {
 			return outcome{}, err
 		}
 		d.memory.deleted(record.NodeName, record.UID)
-		return d.create(ctx, r, n, attempt(record, decision))
+		return d.create(ctx, r, n, attempt(r.Target, n, record, decision))
 	case Create:
 		if running, err := d.stray(ctx, r, n); running || err != nil {
 			return outcome{state: Removing, after: podPoll}, err
 		}
-		next := attempt(nil, decision)
+		next := attempt(r.Target, n, nil, decision)
 		if carried, ok := d.memory.carried(n.Name, r.Template); ok {
 			next = carried
 		}
@@ -197,8 +242,8 @@ func (d *Delivery) act(ctx context.Context, r *round, n Node, record *Record, de
 }
 
 // attempt is the next one after the given record.
-func attempt(record *Record, decision Decision) Attempt {
-	a := Attempt{Number: decision.Attempt, Cause: decision.Cause}
+func attempt(t Target, n Node, record *Record, decision Decision) Attempt {
+	a := Attempt{Number: decision.Attempt, Cause: decision.Cause, Held: holds(t, n, record)}
 	if decision.Cause == CauseRetry {
 		a.LastFailure = record.Failure()
 	}
@@ -206,11 +251,11 @@ func attempt(record *Record, decision Decision) Attempt {
 }
 
 // remove deletes a Job whose pod may still run. In the foreground: the Job's name is free only when its pod is gone.
-func (d *Delivery) remove(ctx context.Context, r *round, record *Record, decision Decision) (outcome, error) {
+func (d *Delivery) remove(ctx context.Context, r *round, n Node, record *Record, decision Decision) (outcome, error) {
 	if err := d.delete(ctx, record, metav1.DeletePropagationForeground); err != nil {
 		return outcome{}, err
 	}
-	next := attempt(record, decision)
+	next := attempt(r.Target, n, record, decision)
 	next.Number = max(next.Number, 1)
 	d.memory.carry(record.NodeName, r.Template, next)
 	return outcome{state: Removing, after: trust}, nil
@@ -258,8 +303,9 @@ func (d *Delivery) create(ctx context.Context, r *round, n Node, a Attempt) (out
 	case apierrors.IsAlreadyExists(err):
 		return d.adopt(ctx, r, n)
 	case refused(err):
+		d.memory.carry(n.Name, r.Template, a)
 		times := d.memory.refused(n.Name)
-		return outcome{state: Blocked, after: retryAfter(n.Name, times, nil), refusal: err}, nil
+		return outcome{state: Blocked, after: retryAfter(n.Name, times, nil), refusal: err, times: times}, nil
 	default:
 		return outcome{}, fmt.Errorf("create Job %s: %w", job.Name, err)
 	}
@@ -273,8 +319,10 @@ func (d *Delivery) adopt(ctx context.Context, r *round, n Node) (outcome, error)
 		return outcome{}, fmt.Errorf("read the Job that exists already: %w", err)
 	}
 	record := ReadRecord(job)
-	d.memory.created(n.Name, record, d.Clock.Now())
 	decision := Decide(r.Target, n, &record, d.Clock.Now())
+	if !record.Deleting && record.NodeName == n.Name {
+		d.memory.created(n.Name, record, d.Clock.Now())
+	}
 	if decision.Action != Nothing {
 		decision.After = time.Millisecond
 	}

@@ -86,7 +86,7 @@ func delivery(b *testing.B, count int) *Delivery {
 		cache.nodes[n.Name], cache.jobs[job.Name] = n, job
 	}
 	d := &Delivery{Client: cache, Namespace: JobsNamespace, Clock: clocktesting.NewFakePassiveClock(now.Time), Enqueue: func(...string) {}}
-	metrics, err := NewMetrics(prometheus.NewRegistry(), d.Counts)
+	metrics, err := NewMetrics(prometheus.NewRegistry(), d.Counts, d.Lacking)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -57,6 +57,8 @@ type Attempt struct {
 	Number int
 	// Cause is the reason.
 	Cause Cause
+	// Held says that the node was seen to hold the bundle before.
+	Held bool
 	// LastFailure says how the previous attempt ended; empty for the first.
 	LastFailure string
 }
@@ -73,6 +75,9 @@ func (t Target) Job(n Node, a Attempt) *batchv1.Job {
 	job.Annotations[AnnotationSequence] = strconv.FormatInt(t.Snapshot.Sequence, 10)
 	job.Annotations[AnnotationAttempt] = strconv.Itoa(a.Number)
 	job.Annotations[AnnotationCause] = string(a.Cause)
+	if a.Held {
+		job.Annotations[AnnotationHeld] = "true"
+	}
 	if a.LastFailure != "" {
 		job.Annotations[AnnotationLastFailure] = a.LastFailure
 	}
@@ -256,6 +261,9 @@ func pin(job, want *batchv1.Job) {
 	spec := &job.Spec
 	spec.Parallelism, spec.Completions = want.Spec.Parallelism, want.Spec.Completions
 	spec.PodReplacementPolicy, spec.PodFailurePolicy = want.Spec.PodReplacementPolicy, want.Spec.PodFailurePolicy
+	if spec.ActiveDeadlineSeconds == nil {
+		spec.ActiveDeadlineSeconds = want.Spec.ActiveDeadlineSeconds
+	}
 	spec.TTLSecondsAfterFinished, spec.Suspend, spec.ManagedBy = nil, nil, nil
 	spec.CompletionMode, spec.Selector, spec.ManualSelector, spec.SuccessPolicy = nil, nil, nil, nil
 	spec.Template.Labels = overlaid(spec.Template.Labels, want.Spec.Template.Labels)

@@ -25,7 +25,7 @@ type recollection struct {
 	until time.Time
 	// gone is the Job that was deleted and may still be in the cache.
 	gone types.UID
-	// attempt is carried from a failed Job that had to be gone before its successor could be made.
+	// attempt is carried from a Job that had to be gone before its successor could be made.
 	attempt Attempt
 	// template is what the attempts were made with.
 	template string

@@ -25,8 +25,9 @@ type Metrics struct {
 	lastFault   string
 }
 
-// NewMetrics makes the metrics and registers them, and one that counts the nodes in each state whenever it is asked.
-func NewMetrics(registry prometheus.Registerer, counts func() map[State]int) (*Metrics, error) {
+// NewMetrics makes the metrics and registers them, and those that tell of the nodes whenever they are asked: how many are in
+// each state, and how many lack the bundle.
+func NewMetrics(registry prometheus.Registerer, counts func() map[State]int, lacking func() Lacking) (*Metrics, error) {
 	m := &Metrics{
 		created: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "courier_jobs_created_total", Help: "Jobs created, by the cause for which a node got one.",
@@ -65,7 +66,7 @@ func NewMetrics(registry prometheus.Registerer, counts func() map[State]int) (*M
 	}
 	for _, collector := range []prometheus.Collector{
 		m.created, m.ends, m.seconds, m.held, m.expiry, m.lastSigner, m.accepted, m.faulty, m.configTotal, m.breakGlass,
-		&nodeCollector{counts: counts},
+		&nodeCollector{counts: counts, lacking: lacking},
 	} {
 		if err := registry.Register(collector); err != nil {
 			return nil, err
@@ -140,7 +141,8 @@ func (m *Metrics) delivered(s Snapshot, n Node, record *Record) {
 
 // nodeCollector counts nodes when it is asked.
 type nodeCollector struct {
-	counts func() map[State]int
+	counts  func() map[State]int
+	lacking func() Lacking
 }
 
 // nodesDesc describes the number of nodes.
@@ -148,12 +150,33 @@ func nodesDesc() *prometheus.Desc {
 	return prometheus.NewDesc("courier_nodes", "Windows nodes that are served, by where they stand.", []string{"state"}, nil)
 }
 
+// lackingDesc describes the number of nodes that lack the bundle.
+func lackingDesc() *prometheus.Desc {
+	return prometheus.NewDesc("courier_nodes_lacking", "Ready nodes that lack the bundle that is being delivered.", nil, nil)
+}
+
+// lackingSinceDesc describes how long they have.
+func lackingSinceDesc() *prometheus.Desc {
+	return prometheus.NewDesc("courier_lacking_since_timestamp_seconds",
+		"Since when the node that has waited longest lacks the bundle, or 0.", nil, nil)
+}
+
 // Describe implements prometheus.Collector.
-func (*nodeCollector) Describe(out chan<- *prometheus.Desc) { out <- nodesDesc() }
+func (*nodeCollector) Describe(out chan<- *prometheus.Desc) {
+	out <- nodesDesc()
+	out <- lackingDesc()
+	out <- lackingSinceDesc()
+}
 
 // Collect implements prometheus.Collector.
 func (c *nodeCollector) Collect(out chan<- prometheus.Metric) {
 	for state, count := range c.counts() {
 		out <- prometheus.MustNewConstMetric(nodesDesc(), prometheus.GaugeValue, float64(count), string(state))
 	}
+	lacking, since := c.lacking(), 0.0
+	if !lacking.Since.IsZero() {
+		since = float64(lacking.Since.Unix())
+	}
+	out <- prometheus.MustNewConstMetric(lackingDesc(), prometheus.GaugeValue, float64(lacking.Nodes))
+	out <- prometheus.MustNewConstMetric(lackingSinceDesc(), prometheus.GaugeValue, since)
 }

@@ -50,6 +50,8 @@ const (
 	AnnotationAttempt = "kubelet-ca-courier/attempt"
 	// AnnotationCause holds the reason for which the Job was created.
 	AnnotationCause = "kubelet-ca-courier/cause"
+	// AnnotationHeld is "true" when the node was seen to hold the bundle already before the Job was created.
+	AnnotationHeld = "kubelet-ca-courier/held"
 	// AnnotationLastFailure says how the attempt before this one ended.
 	AnnotationLastFailure = "kubelet-ca-courier/last-failure"
 )

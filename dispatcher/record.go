@@ -64,10 +64,12 @@ type Record struct {
 	Destination string
 	Template    string
 	// Sequence is that of the snapshot.
-	Sequence    int64
-	Mode        Mode
-	Cause       Cause
-	Attempt     int
+	Sequence int64
+	Mode     Mode
+	Cause    Cause
+	Attempt  int
+	// Held says that the node was seen to hold the bundle before.
+	Held        bool
 	LastFailure string
 	Created     time.Time
 	Phase       Phase
@@ -97,6 +99,7 @@ func ReadRecord(j *batchv1.Job) Record {
 		Template:    j.Annotations[AnnotationTemplate],
 		Mode:        Mode(j.Labels[LabelMode]),
 		Cause:       Cause(j.Annotations[AnnotationCause]),
+		Held:        j.Annotations[AnnotationHeld] == "true",
 		LastFailure: j.Annotations[AnnotationLastFailure],
 		Created:     j.CreationTimestamp.Time,
 		Deleting:    j.DeletionTimestamp != nil,
@@ -104,7 +107,7 @@ func ReadRecord(j *batchv1.Job) Record {
 	}
 	// None, or nonsense, is as good as 0.
 	r.Attempt, _ = strconv.Atoi(j.Annotations[AnnotationAttempt])
-	if sequence, err := strconv.ParseInt(j.Annotations[AnnotationSequence], 10, 64); err == nil && sequence <= lastSequence {
+	if sequence, err := strconv.ParseInt(j.Annotations[AnnotationSequence], 10, 64); err == nil && sequence > 0 && sequence < lastSequence {
 		r.Sequence = sequence
 	}
 	for _, owner := range j.OwnerReferences {

@@ -36,7 +36,7 @@ func (w *world) start() *replica {
 	r := &replica{w: w, queue: map[string]bool{}, timer: map[string]time.Time{}}
 	c := &cached{WithWatch: interceptor.NewClient(w.api, interceptor.Funcs{Create: r.create, Delete: r.remove, Update: r.update}), replica: r}
 	r.delivery = &Delivery{Client: c, Reader: w.api, Namespace: JobsNamespace, Clock: w.clock, Enqueue: r.enqueue}
-	metrics, err := NewMetrics(prometheus.NewRegistry(), r.delivery.Counts)
+	metrics, err := NewMetrics(prometheus.NewRegistry(), r.delivery.Counts, r.delivery.Lacking)
 	w.must(err)
 	r.delivery.Report = NewReport(c, w.clock, metrics, "test")
 	r.rollout = &Rollout{

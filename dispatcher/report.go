@@ -162,12 +162,16 @@ func (r *Report) holds(ctx context.Context, guarded *corev1.ObjectReference, hol
 	}
 }
 
+// concerns says what events about deliveries are attached to from now on.
+func (r *Report) concerns(guarded *corev1.ObjectReference) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.delivery = guarded
+}
+
 // begun tells that a round began, if there is anything for it to do.
 func (r *Report) begun(ctx context.Context, guarded *corev1.ObjectReference, t Target, counts map[State]int) {
 	r.metrics.delivering(t.Snapshot, t.Settings.Guarded)
-	r.mu.Lock()
-	r.delivery = guarded
-	r.mu.Unlock()
 	active := 0
 	for state, count := range counts {
 		if state.Active() {
@@ -248,7 +252,7 @@ func (d *Delivery) tell(ctx context.Context, r *round, n Node, record *Record, b
 		if record.Attempt <= 1 { // the later ones are in the Job, and in what kubectl courier status shows
 			d.Report.node(ctx, n, !r.failed.Swap(true), corev1.EventTypeWarning, ReasonFailed, record.Failure())
 		}
-	case before != Blocked && o.state == Blocked:
+	case o.state == Blocked && (o.times == 1 || o.refusal == nil && before != Blocked):
 		reason := o.refusal
 		if reason == nil {
 			reason = errors.New("something else has the name of its Job")

@@ -43,6 +43,25 @@ func (r *Resolution) outrank(sequence int64) {
 	r.Next = &next
 }
 
+// withDropped adds to a candidate that is denied for nothing but what it drops, as when a source is taken out of the
+// settings, what nodes have now: so that it is held without holding back what is new. The verdict is that on the outcome.
+func withDropped(c Candidate, current *Snapshot, verdict bundle.Verdict, now time.Time) (Candidate, bundle.Verdict) {
+	if current == nil {
+		return c, verdict
+	}
+	is, _ := bundle.Parse(c.PEM)
+	was, _ := bundle.Parse(current.PEM)
+	if was = without(was, c.Allow, c.PEM); was == nil {
+		return c, verdict
+	}
+	both := keeping(was, current.PEM, is, verdict, c.Allow, now)
+	if both == was {
+		return c, verdict
+	}
+	c.PEM, c.Hash = both.Canonical(), both.Hash()
+	return c, Judge(c, current, now)
+}
+
 // Resolve compares the sources with the snapshots. The clock only ever tells whether a change may be delivered; without a
 // change in the sources, time passes without consequence.
 func Resolve(s Settings, contents map[Ref]Content, snapshots []Snapshot, now time.Time) Resolution {
@@ -61,7 +80,9 @@ func Resolve(s Settings, contents map[Ref]Content, snapshots []Snapshot, now tim
 		verdict := Judge(candidate, current, now)
 		if !verdict.Allowed {
 			r.Holds = append(r.Holds, holdsOf(Ref{}, verdict)...)
-			return r
+			if candidate, verdict = withDropped(candidate, current, verdict, now); !verdict.Allowed || candidate.Hash == current.Hash {
+				return r
+			}
 		}
 		r.Warnings = verdict.Warnings
 		r.Next = &Snapshot{

@@ -106,6 +106,7 @@ func (r *Rollout) deliver(ctx context.Context, config Config, guarded *corev1.Ob
 		return fmt.Errorf("build the Jobs: %w", err)
 	}
 	history := len(snapshots.good) > 1 || len(snapshots.good) == 1 && snapshots.good[0].Name != snapshot.Name
+	r.Report.concerns(guarded) // nodes are at work before Begin returns
 	begun, err := r.Delivery.Begin(ctx, target, history)
 	if begun {
 		r.Report.begun(ctx, guarded, target, r.Delivery.Counts())

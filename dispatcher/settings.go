@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -212,17 +214,33 @@ func checkPath(path string) error {
 // safeArg is what cmd.exe passes on unchanged.
 var safeArg = regexp.MustCompile(`^[A-Za-z0-9 ._:\\=-]+$`)
 
-// checkArgs refuses arguments that the dispatcher itself sets, and what cmd.exe would act on.
+// extraFlags are the landing's flags that extraArgs may hold, and whether each needs a value. The admission policy of the
+// Jobs knows these as well. Left out is what the dispatcher sets itself, and --termination-message, which writes to any path.
+var extraFlags = map[string]bool{"create-parent": false, "confirm": true, "confirm-timeout": true, "patience": true}
+
+// checkArgs refuses arguments that are not an admin's to give, and what cmd.exe would act on.
 func checkArgs(args []string) error {
 	for _, arg := range args {
 		if !safeArg.MatchString(arg) {
 			return fmt.Errorf("extraArgs: %q holds a character that a Windows command line would act on", arg)
 		}
-		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		switch name {
-		case "source", "sha256", "destination", "dry-run", "check":
-			return fmt.Errorf("extraArgs: %s is set by the dispatcher", arg)
+	}
+	for len(args) > 0 {
+		flag, isFlag := strings.CutPrefix(args[0], "--")
+		name, _, assigned := strings.Cut(flag, "=")
+		value, ok := extraFlags[name]
+		if !isFlag || !ok {
+			return fmt.Errorf("extraArgs: %s is set by the dispatcher, or is no flag; these are for you: --%s", args[0],
+				strings.Join(slices.Sorted(maps.Keys(extraFlags)), ", --"))
 		}
+		args = args[1:]
+		if !value || assigned {
+			continue
+		}
+		if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+			return fmt.Errorf("extraArgs: --%s needs a value", name)
+		}
+		args = args[1:]
 	}
 	return nil
 }

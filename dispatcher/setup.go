@@ -58,7 +58,7 @@ func SetupWithManager(mgr ctrl.Manager, where Where, now clock.PassiveClock) (*C
 	d.delivery = &Delivery{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Namespace: where.Jobs, Clock: now, Enqueue: d.enqueue,
 	}
-	collected, err := NewMetrics(metrics.Registry, d.delivery.Counts)
+	collected, err := NewMetrics(metrics.Registry, d.delivery.Counts, d.delivery.Lacking)
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}

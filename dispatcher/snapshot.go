@@ -1,11 +1,13 @@
 package dispatcher
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -110,13 +112,7 @@ func surplus(snapshots []Snapshot) []Snapshot {
 }
 
 func compareSnapshots(a, b Snapshot) int {
-	if a.Sequence != b.Sequence {
-		return int(min(max(a.Sequence-b.Sequence, -1), 1))
-	}
-	if a.Name < b.Name {
-		return -1
-	}
-	return 1
+	return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), strings.Compare(a.Name, b.Name))
 }
 
 // contributed returns the certificates that a source brought to the snapshot, as a bundle.

@@ -96,8 +96,9 @@ func Assemble(s Settings, contents map[Ref]Content, current *Snapshot, now time.
 	complete := true
 	var parts []*bundle.Bundle
 	for _, source := range append([]Source{{Ref: s.Guarded, Required: true}}, s.ExtraSources...) {
-		before := current.contributed(source.Ref)
-		part, holds := review(source, contents[source.Ref], before, allow, now)
+		content := contents[source.Ref]
+		before := without(current.contributed(source.Ref), allow, content.Data)
+		part, holds := review(source, content, before, allow, now)
 		c.Holds = append(c.Holds, holds...)
 		if part == nil {
 			complete = complete && !source.Required
@@ -111,6 +112,26 @@ func Assemble(s Settings, contents map[Ref]Content, current *Snapshot, now time.
 		c.PEM, c.Hash = union.Canonical(), union.Hash()
 	}
 	return c
+}
+
+// without returns what a source contributed before, less what break-glass lets go and the source does not have any more:
+// whatever else is wrong with the source must not keep that on the nodes.
+func without(before *bundle.Bundle, allow bundle.Allowances, content []byte) *bundle.Bundle {
+	if before == nil || len(allow) == 0 {
+		return before
+	}
+	is, _ := bundle.Parse(content)
+	kept := &bundle.Bundle{}
+	for _, c := range before.Certificates {
+		_, named := allow[c.Fingerprint]
+		if !named || slices.ContainsFunc(is.Certificates, func(there bundle.Certificate) bool { return there.Fingerprint == c.Fingerprint }) {
+			kept.Certificates = append(kept.Certificates, c)
+		}
+	}
+	if len(kept.Certificates) == 0 {
+		return nil
+	}
+	return kept
 }
 
 // review returns what a source contributes, and why that is not what it holds.
@@ -135,20 +156,22 @@ func review(source Source, content Content, before *bundle.Bundle, allow bundle.
 	if verdict.Allowed {
 		return parsed, nil
 	}
-	return keeping(before, old, parsed, verdict, now), holdsOf(source.Ref, verdict)
+	return keeping(before, old, parsed, verdict, allow, now), holdsOf(source.Ref, verdict)
 }
 
 // keeping returns what a denied source contributes: what it did before, and if the gate minds nothing but what was dropped,
 // what it has now as well. Without the latter a drop that slipped in while the webhook was away would also hold back every
 // later signer, until the API server's client certificate is signed by one that no node knows.
-func keeping(before *bundle.Bundle, old []byte, parsed *bundle.Bundle, verdict bundle.Verdict, now time.Time) *bundle.Bundle {
+func keeping(
+	before *bundle.Bundle, old []byte, parsed *bundle.Bundle, verdict bundle.Verdict, allow bundle.Allowances, now time.Time,
+) *bundle.Bundle {
 	for _, finding := range verdict.Reasons {
 		if finding.Code != bundle.DropsValidCA {
 			return before
 		}
 	}
 	both := bundle.Merge(before, parsed)
-	if !bundle.Review(old, both.Canonical(), now, nil).Allowed {
+	if !bundle.Review(old, both.Canonical(), now, allow).Allowed {
 		return before // together they are too many
 	}
 	return both

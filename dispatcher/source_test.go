@@ -187,6 +187,54 @@ func TestADropThatSlippedPastAdmissionTakesNothingAwayAndKeepsNoLaterSignerBack(
 	}
 }
 
+func TestASourceTakenOutOfTheSettingsKeepsNoLaterSignerBack(t *testing.T) {
+	w := newWorld(t, twoSources)
+	a, b, c := newCA(t, "a"), newCA(t, "b"), newCA(t, "c")
+	w.addNodes(2)
+	w.guard(a)
+	w.extra(b)
+	w.settle()
+	w.configure()
+	w.settle()
+	w.wantHolds(bundle.DropsValidCA)
+	w.wantEverywhere(a + b)
+	w.guard(a + c)
+	w.settle()
+	w.wantHolds(bundle.DropsValidCA)
+	w.wantEverywhere(a + b + c)
+	w.apply("sources", "guarded", map[string]string{"ca": a + c}, map[string]string{bundle.AllowanceAnnotation: fingerprintOf(t, b)})
+	w.settle()
+	w.wantHolds()
+	w.wantEverywhere(a + c)
+}
+
+func TestBreakGlassWorksInASourceThatIsHeldForSomethingElse(t *testing.T) {
+	for name, harm := range map[string]func(w *world, kept string){
+		"another drop slipped in": func(*world, string) {},
+		"malformed":               func(w *world, kept string) { w.extra(kept + "-----BEGIN CERTIFICATE-----\nbroken") },
+		"deleted": func(w *world, _ string) {
+			w.must(w.api.Delete(w.t.Context(), &corev1.ConfigMap{ObjectMeta: objectMeta("sources", "extra")}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, twoSources)
+			stolen, slipped, a := newCA(t, "stolen"), newCA(t, "slipped"), newCA(t, "a")
+			w.addNodes(2)
+			w.guard(stolen + slipped + a)
+			w.extra(stolen + a)
+			w.settle()
+			w.guard(stolen + a)
+			w.settle()
+			w.wantHolds(bundle.DropsValidCA)
+			w.extra(a)
+			harm(w, a)
+			w.apply("sources", "guarded", map[string]string{"ca": a}, map[string]string{bundle.AllowanceAnnotation: fingerprintOf(t, stolen)})
+			w.settle()
+			w.wantEverywhere(slipped + a)
+		})
+	}
+}
+
 func TestAHeldBundleThatIsWithdrawnLeavesNoTrace(t *testing.T) {
 	w, a := delivered(t, 2)
 	w.guard("broken")
@@ -216,8 +264,7 @@ func TestBreakGlassLetsExactlyTheNamedCAGo(t *testing.T) {
 	a, b := newCA(t, "a"), newCA(t, "b")
 	w.guard(a + b)
 	w.settle()
-	parsed, _ := bundle.Parse([]byte(b))
-	allow := map[string]string{bundle.AllowanceAnnotation: parsed.Certificates[0].Fingerprint.String()}
+	allow := map[string]string{bundle.AllowanceAnnotation: fingerprintOf(t, b)}
 	w.apply("sources", "guarded", map[string]string{"ca": a}, allow)
 	w.settle()
 	w.wantHolds()
@@ -348,4 +395,14 @@ func turnsToDeliver(t *testing.T, pace string, troubled int) int {
 
 func objectMeta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name}
+}
+
+// fingerprintOf is the fingerprint of the one certificate of a text.
+func fingerprintOf(t *testing.T, text string) string {
+	t.Helper()
+	parsed, findings := bundle.Parse([]byte(text))
+	if len(findings) > 0 || len(parsed.Certificates) != 1 {
+		t.Fatalf("not one certificate: %v", findings)
+	}
+	return parsed.Certificates[0].Fingerprint.String()
 }

@@ -95,10 +95,13 @@ func judge(key string, old, changed *corev1.ConfigMap, now time.Time) judgement 
 		before = content(old, key)
 		previous = append([]byte{}, before.bytes...)
 	}
-	allow, fault := allowances(old, changed, before.bytes, after.bytes)
+	allow, fault, warning := allowances(old, changed, before.bytes, after.bytes)
 	verdict := bundle.Review(previous, after.bytes, now, allow)
 	if fault != nil {
 		deny(&verdict, *fault)
+	}
+	if warning != nil {
+		verdict.Warnings = append(verdict.Warnings, *warning)
 	}
 	if before.field != "" && after.field != "" && before.field != after.field && !bytes.Equal(before.bytes, after.bytes) {
 		deny(&verdict, bundle.Finding{Code: bundle.MissingBundle, Message: "the key moved from " + before.field + " to " + after.field +
@@ -127,29 +130,27 @@ func content(object *corev1.ConfigMap, key string) value {
 	return value{}
 }
 
-// allowances reads the break-glass annotation. What is set now must be understood and name a certificate of either
-// bundle; an annotation that was there before never stands in the way of later writes.
-func allowances(old, changed *corev1.ConfigMap, before, after []byte) (bundle.Allowances, *bundle.Finding) {
+// allowances reads the break-glass annotation. What is set now must be understood. It may name a certificate that neither
+// bundle has, as one that slipped out while the gate was away or one of an extra source, which nodes still hold: that is worth
+// a warning, for it may also be a slip. An annotation that was there before never stands in the way of later writes.
+func allowances(old, changed *corev1.ConfigMap, before, after []byte) (allow bundle.Allowances, fault, warning *bundle.Finding) {
 	text := changed.Annotations[bundle.AllowanceAnnotation]
 	allow, err := bundle.ParseAllowances(text)
-	if err != nil {
-		allow = nil // half understood is not acted upon
-	}
 	if old != nil && old.Annotations[bundle.AllowanceAnnotation] == text {
-		return allow, nil
+		return allow, nil, nil
 	}
 	if err != nil {
 		message := strings.ReplaceAll(err.Error(), "\n", "; ")
-		return nil, badAllowance(message + "; write SHA-256 fingerprints, separated by commas")
+		return nil, badAllowance(message + "; write SHA-256 fingerprints, separated by commas"), nil
 	}
 	if unknown := allow.Unknown(before, after); len(unknown) > 0 {
-		return allow, badAllowance("no certificate of the bundle has the fingerprint " + unknown[0].String() +
-			"; compare it with kubectl courier check -o wide")
+		return allow, nil, badAllowance("no certificate of the bundle has the fingerprint " + unknown[0].String() +
+			"; if that is not meant, compare it with kubectl courier check -o wide")
 	}
-	return allow, nil
+	return allow, nil, nil
 }
 
-// badAllowance refuses a break-glass annotation.
+// badAllowance finds fault with a break-glass annotation.
 func badAllowance(message string) *bundle.Finding {
 	return &bundle.Finding{Code: bundle.BadAllowance, Message: message}
 }

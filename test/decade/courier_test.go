@@ -86,7 +86,7 @@ func (c *courier) start() {
 	cached, live := access{c: c}, access{c: c, live: true}
 	own := skewed{c.w, c.off}
 	c.delivery = &dispatcher.Delivery{Client: cached, Reader: live, Namespace: dispatcher.JobsNamespace, Clock: own, Enqueue: c.enqueue}
-	metrics, err := dispatcher.NewMetrics(prometheus.NewRegistry(), c.delivery.Counts)
+	metrics, err := dispatcher.NewMetrics(prometheus.NewRegistry(), c.delivery.Counts, c.delivery.Lacking)
 	if err != nil {
 		panic(err)
 	}

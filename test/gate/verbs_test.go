@@ -143,8 +143,8 @@ func TestEveryWayToWriteMeetsTheGate(t *testing.T) {
 			o.Data, o.BinaryData = nil, map[string][]byte{c.guarded.Key: all}
 		}), bundle.MissingBundle},
 		{"put that makes it immutable", update(func(o *corev1.ConfigMap) { o.Immutable = ptr.To(true) }), bundle.Immutable},
-		{"put with an allowance that names nothing", update(func(o *corev1.ConfigMap) {
-			o.Annotations = map[string]string{bundle.AllowanceAnnotation: strings.Repeat("0", 64)}
+		{"put with an allowance that is malformed", update(func(o *corev1.ConfigMap) {
+			o.Annotations = map[string]string{bundle.AllowanceAnnotation: "the old one"}
 		}), bundle.BadAllowance},
 		{"merge patch", patch(types.MergePatchType, merge("data", broken)), bundle.BrokenPEM},
 		{"merge patch that removes the key", patch(types.MergePatchType, merge("data", nil)), bundle.MissingBundle},

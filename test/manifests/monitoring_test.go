@@ -44,7 +44,7 @@ func registered(t *testing.T) map[string]bool {
 	if err := webhook.SetupWithManager(mgr, options); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dispatcher.NewMetrics(own, func() map[dispatcher.State]int { return nil }); err != nil {
+	if _, err := dispatcher.NewMetrics(own, func() map[dispatcher.State]int { return nil }, nil); err != nil {
 		t.Fatal(err)
 	}
 	runtimes, ok := ctrlmetrics.Registry.(prometheus.Collector)

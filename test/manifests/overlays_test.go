@@ -1,6 +1,7 @@
 package manifests_test
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -25,6 +26,9 @@ type settings struct {
 	Destination  string
 	Image        string
 }
+
+// sources returns all that is delivered, the guarded ConfigMap first.
+func (s settings) sources() []source { return append([]source{s.Guarded}, s.ExtraSources...) }
 
 // readSettings returns the settings that the overlay ships.
 func readSettings(t *testing.T, objects []*unstructured.Unstructured) settings {
@@ -77,17 +81,23 @@ func TestNothingOfTheBaseIsLeftUnset(t *testing.T) {
 	}
 }
 
-// TestSourcesAreReadableByNameAlone checks that the overlay's Roles name each source of the settings and nothing else.
+// TestSourcesAreReadableByNameAlone checks that the overlay's Roles let the manager read each source of the settings by its
+// name, tell of the guarded one through events, and do nothing else.
 func TestSourcesAreReadableByNameAlone(t *testing.T) {
 	for _, name := range overlays(t) {
 		t.Run(name, func(t *testing.T) {
 			objects := overlay(t, name)
 			s := readSettings(t, objects)
-			want := map[source]bool{}
-			for _, src := range append(s.ExtraSources, s.Guarded) {
-				want[source{Namespace: src.Namespace, Name: src.Name}] = true
+			reading := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}
+			telling := rbacv1.PolicyRule{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create"}}
+			want := map[string][]rbacv1.PolicyRule{}
+			for _, src := range s.sources() {
+				rule := *reading.DeepCopy()
+				rule.ResourceNames = []string{src.Name}
+				want[src.Namespace] = append(want[src.Namespace], rule)
 			}
-			got := map[source]bool{}
+			want[s.Guarded.Namespace] = append(want[s.Guarded.Namespace], telling)
+			got := map[string][]rbacv1.PolicyRule{}
 			for _, u := range objects {
 				if u.GetKind() != "Role" || u.GetName() != "kubelet-ca-courier-source" {
 					continue
@@ -96,19 +106,10 @@ func TestSourcesAreReadableByNameAlone(t *testing.T) {
 				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, role); err != nil {
 					t.Fatal(err)
 				}
-				for _, rule := range role.Rules {
-					for _, n := range rule.ResourceNames {
-						got[source{Namespace: role.Namespace, Name: n}] = true
-					}
-				}
+				got[role.Namespace] = append(got[role.Namespace], role.Rules...)
 			}
-			if len(got) != len(want) {
-				t.Errorf("the roles name %v, the settings %v", got, want)
-			}
-			for src := range want {
-				if !got[src] {
-					t.Errorf("no role lets the manager read %s/%s", src.Namespace, src.Name)
-				}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("the rules by namespace are %+v, want %+v", got, want)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package manifests_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,19 +14,9 @@ type request struct {
 	allowed                bool
 }
 
-// managerRequests say what the manager's account may do on OpenShift, and what it may not.
+// managerRequests say what the manager's account may do on every platform, and what it may not. [sourceRequests] has what
+// depends on the sources.
 var managerRequests = []request{
-	// what it delivers
-	{"get", "/configmaps", "openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-client-ca", true},
-	{"list", "/configmaps", "openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-client-ca", true},
-	{"watch", "/configmaps", "openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-client-ca", true},
-	{"get", "/configmaps", "openshift-config-managed/kube-apiserver-client-ca", true},
-	{"get", "/configmaps", "openshift-config-managed/other", false},
-	{"list", "/configmaps", "openshift-kube-apiserver-operator/", false},
-	{"update", "/configmaps", "openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-client-ca", false},
-	{"patch", "/configmaps", "openshift-kube-apiserver-operator/kube-apiserver-to-kubelet-client-ca", false},
-	{"delete", "/configmaps", "openshift-config-managed/kube-apiserver-client-ca", false},
-	{"get", "/configmaps", "kube-system/extension-apiserver-authentication", false},
 	// its settings
 	{"get", "/configmaps", "kubelet-ca-courier-system/courier-config", true},
 	{"watch", "/configmaps", "kubelet-ca-courier-system/courier-config", true},
@@ -70,10 +61,12 @@ var managerRequests = []request{
 	{"update", "/nodes/finalizers", "/win-1", false},
 	// events
 	{"create", "events.k8s.io/events", "default/", true},
-	{"create", "events.k8s.io/events", "openshift-kube-apiserver-operator/", true},
 	{"create", "events.k8s.io/events", "kubelet-ca-courier-system/", true},
-	{"create", "events.k8s.io/events", "kube-system/", false},
+	{"create", "events.k8s.io/events", "kubelet-ca-courier/", false},
+	{"create", "/events", "kubelet-ca-courier-system/", true}, // leader election's
 	{"create", "/events", "default/", false},
+	{"patch", "/events", "kubelet-ca-courier-system/x", false},
+	{"patch", "events.k8s.io/events", "kubelet-ca-courier-system/x", false},
 	{"patch", "events.k8s.io/events", "default/x", false},
 	{"delete", "events.k8s.io/events", "default/x", false},
 	// everything that would make it more than it is
@@ -101,21 +94,59 @@ var nodeRequests = []request{
 	{"create", "batch/jobs", "kubelet-ca-courier/win-1", false},
 }
 
-// TestAccountsHaveTheRightsTheyNeedAndNoMore asks the API server's own authorizer, line by line.
-func TestAccountsHaveTheRightsTheyNeedAndNoMore(t *testing.T) {
-	s := startWith(t, "openshift")
-	for account, table := range map[string][]request{managerAccount: managerRequests, nodeAccount: nodeRequests} {
-		for _, r := range table {
-			t.Run(strings.Join([]string{account, r.verb, r.resource, r.object}, " "), func(t *testing.T) {
-				review := r.review(account)
-				if err := s.admin.Create(t.Context(), review); err != nil {
-					t.Fatal(err)
-				}
-				if review.Status.Allowed != r.allowed {
-					t.Errorf("allowed is %t, want %t (%s)", review.Status.Allowed, r.allowed, review.Status.Reason)
-				}
-			})
+// sourceRequests say what the manager's account may do with the sources of one overlay and with those of the others.
+func sourceRequests(own settings, others []settings) []request {
+	var table []request
+	mine, told := map[source]bool{}, own.Guarded.Namespace
+	for _, src := range own.sources() {
+		namespace, object := src.Namespace+"/", src.Namespace+"/"+src.Name
+		mine[source{Namespace: src.Namespace, Name: src.Name}] = true
+		for _, verb := range []string{"get", "list", "watch"} {
+			table = append(table, request{verb, "/configmaps", object, true},
+				request{verb, "/configmaps", namespace + "other", false}, request{verb, "/configmaps", namespace, false})
 		}
+		for _, verb := range []string{"create", "update", "patch", "delete"} {
+			table = append(table, request{verb, "/configmaps", object, false})
+		}
+		table = append(table, request{"create", "events.k8s.io/events", namespace, src.Namespace == told},
+			request{"create", "/events", namespace, false}, request{"patch", "events.k8s.io/events", namespace + "x", false})
+	}
+	for _, other := range others {
+		for _, src := range other.sources() {
+			if mine[source{Namespace: src.Namespace, Name: src.Name}] {
+				continue
+			}
+			table = append(table, request{"get", "/configmaps", src.Namespace + "/" + src.Name, false},
+				request{"create", "events.k8s.io/events", src.Namespace + "/", src.Namespace == told})
+		}
+	}
+	return table
+}
+
+// TestAccountsHaveTheRightsTheyNeedAndNoMore asks the API server's own authorizer, line by line, for every overlay.
+func TestAccountsHaveTheRightsTheyNeedAndNoMore(t *testing.T) {
+	var all []settings
+	for _, name := range overlays(t) {
+		all = append(all, readSettings(t, overlay(t, name)))
+	}
+	for _, name := range overlays(t) {
+		t.Run(name, func(t *testing.T) {
+			s := startWith(t, name)
+			ofManager := slices.Concat(managerRequests, sourceRequests(readSettings(t, s.objects), all))
+			for account, table := range map[string][]request{managerAccount: ofManager, nodeAccount: nodeRequests} {
+				for _, r := range table {
+					t.Run(strings.Join([]string{account, r.verb, r.resource, r.object}, " "), func(t *testing.T) {
+						review := r.review(account)
+						if err := s.admin.Create(t.Context(), review); err != nil {
+							t.Fatal(err)
+						}
+						if review.Status.Allowed != r.allowed {
+							t.Errorf("allowed is %t, want %t (%s)", review.Status.Allowed, r.allowed, review.Status.Reason)
+						}
+					})
+				}
+			}
+		})
 	}
 }
 
