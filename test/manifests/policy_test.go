@@ -89,7 +89,7 @@ func TestOnlyTheLandingsJobsGetIn(t *testing.T) {
 		"from no source":              {container(func(c *corev1.Container) { c.Args = c.Args[2:] }), "one --source"},
 		"with a second hash":          {container(func(c *corev1.Container) { c.Args = append(c.Args, "--sha256", "00") }), "one --sha256"},
 		"with no hash":                {container(func(c *corev1.Container) { c.Args = slices.Delete(c.Args, 2, 4) }), "one --sha256"},
-		"to no destination":           {container(func(c *corev1.Container) { c.Args = c.Args[:4] }), "writes to the destination"},
+		"to no destination":           {container(func(c *corev1.Container) { c.Args = c.Args[:4] }), "one --destination"},
 		"with a second container":     {pod(func(p *corev1.PodSpec) { p.Containers = append(p.Containers, corev1.Container{Name: "b", Image: "b"}) }), "one container"},
 		"with an init container":      {pod(func(p *corev1.PodSpec) { p.InitContainers = []corev1.Container{{Name: "b", Image: "b"}} }), "one container"},
 		"with another account":        {pod(func(p *corev1.PodSpec) { p.ServiceAccountName = "default" }), "runs as courier-node"},

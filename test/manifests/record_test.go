@@ -44,9 +44,10 @@ func jobChanges() map[string]jobChange {
 		"a failure made up":           {editor, annotate(dispatcher.AnnotationLastFailure, "none"), recordStays},
 		"another label of ours":       {editor, func(j *batchv1.Job) { j.Labels["kubelet-ca-courier/mine"] = "x" }, recordStays},
 		"a label of ours taken away":  {editor, func(j *batchv1.Job) { delete(j.Labels, dispatcher.LabelNode) }, recordStays},
-		"all labels taken away":       {editor, func(j *batchv1.Job) { j.Labels = nil }, recordStays},
-		"the Job controller's record": {jobController, annotate(dispatcher.AnnotationHash, "00"), recordStays},
-		"the collector's record":      {garbageCollector, annotate(dispatcher.AnnotationHash, "00"), recordStays},
+		// With no label at all a Job gets those of its pods, which are the same.
+		"foreign labels in the place of ours": {editor, func(j *batchv1.Job) { j.Labels = map[string]string{"team": "a"} }, recordStays},
+		"the Job controller's record":         {jobController, annotate(dispatcher.AnnotationHash, "00"), recordStays},
+		"the collector's record":              {garbageCollector, annotate(dispatcher.AnnotationHash, "00"), recordStays},
 		"another owner": {editor, func(j *batchv1.Job) {
 			j.OwnerReferences[0].UID = "2"
 		}, ownersStay},
