@@ -101,10 +101,12 @@ func silence(t *testing.T, c connected) {
 func slowness(t *testing.T, c connected) {
 	before, length := c.restarts(), c.length()
 	end := c.slow(t, time.Second)
+	begin := time.Now()
 	first := c.rotate(t)
 	c.underway(t, first)
 	t.Log("kubectl courier status: ", c.status(t))
 	c.settled(t, first)
+	t.Logf("a rotation took %.0f s with answers of 2 s", time.Since(begin).Seconds())
 	end()
 	end = c.slow(t, mostLatency)
 	hash := c.rotate(t)
@@ -161,7 +163,9 @@ func outage(t *testing.T, c connected) {
 		}
 	}
 	c.mend(t)
+	begin := time.Now()
 	c.settled(t, hash)
+	t.Logf("delivered %.0f s after the end", time.Since(begin).Seconds())
 }
 
 // brief returns the lines of a log that differ in more than their times, with how often each was there.

@@ -49,8 +49,9 @@ func refusals(t *testing.T, c connected) {
 	took := time.Since(begin)
 	t.Log("kubectl courier status: ", c.status(t))
 	allow()
+	ended := time.Now()
 	c.settled(t, hash)
-	t.Logf("%d refusals in %.1f s", count, took.Seconds())
+	t.Logf("%d refusals in %.1f s; delivered %.0f s after the end", count, took.Seconds(), time.Since(ended).Seconds())
 	if err := c.mentions(length, "refuses requests for their rate"); err != nil {
 		t.Error(err)
 	}

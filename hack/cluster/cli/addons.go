@@ -6,10 +6,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"kubelet-ca-courier/hack/cluster/binaries"
+	"kubelet-ca-courier/hack/cluster/layout"
 	"kubelet-ca-courier/hack/cluster/process"
 )
 
@@ -35,14 +37,11 @@ func (a *app) certManager() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		for _, args := range [][]string{
-			{"apply", "--server-side", "--filename", filepath.Join(crds, "deploy", "crds")},
-			// Not condition=Established, which is an error while there are no conditions yet.
-			{"wait", `--for=jsonpath={.status.conditions[?(@.type=="Established")].status}=True`, "--timeout=60s", "crd/certificates.cert-manager.io", "crd/issuers.cert-manager.io"},
-		} {
-			if _, err := a.kubectl(cmd.Context(), c, nil, args...); err != nil {
-				return err
-			}
+		if _, err := a.kubectl(cmd.Context(), c, nil, "apply", "--server-side", "--filename", filepath.Join(crds, "deploy", "crds")); err != nil {
+			return err
+		}
+		if err := a.awaitKinds(cmd.Context(), c, "certificates.cert-manager.io", "issuers.cert-manager.io"); err != nil {
+			return err
 		}
 		if r, err := table.Find(own.Name); err == nil && r.Alive() {
 			return nil
@@ -50,6 +49,23 @@ func (a *app) certManager() *cobra.Command {
 		return table.Start(process.Spec{Name: own.Name, Args: []string{c.Bin(own.Name), c.Dir}})
 	}
 	return cmd
+}
+
+// awaitKinds waits until kube-apiserver serves the kinds. kubectl's own wait gives up on one that has no conditions yet.
+func (a *app) awaitKinds(ctx context.Context, c layout.Cluster, names ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		_, err := a.kubectl(ctx, c, nil, append([]string{"wait", "--for=condition=Established", "--timeout=60s", "crd"}, names...)...)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // moduleDir is where the source of a module lies.

@@ -175,30 +175,33 @@ func (t Table) Forget(name string) error {
 }
 
 // Sweep kills every process that carries the cluster's mark and returns how many there were.
-func (t Table) Sweep() int {
+func (t Table) Sweep() int { return Sweep(Mark + "=" + t.Dir) }
+
+// Sweep kills every process that was started with the variable, given as NAME=VALUE, and returns how many there were.
+func Sweep(variable string) int {
 	swept := 0
 	for range 20 { // a process may have started another in between
-		marked := t.marked()
-		if len(marked) == 0 {
+		pids := marked(variable)
+		if len(pids) == 0 {
 			return swept
 		}
-		for _, pid := range marked {
+		for _, pid := range pids {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended by itself
 		}
-		swept += len(marked)
-		waitGone(5*time.Second, func() bool { return len(t.marked()) == 0 })
+		swept += len(pids)
+		waitGone(5*time.Second, func() bool { return len(marked(variable)) == 0 })
 	}
 	return swept
 }
 
-// marked lists the live processes that carry the mark. Environments of other users' processes cannot be read, and none
-// of those is ours.
-func (t Table) marked() []int {
+// marked lists the live processes that were started with the variable. Environments of other users' processes cannot be
+// read, and none of those is ours.
+func marked(variable string) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	want := []byte(Mark + "=" + t.Dir)
+	want := []byte(variable)
 	var pids []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())

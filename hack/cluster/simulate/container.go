@@ -153,6 +153,9 @@ func (c *container) execute(l launch, log *os.File) (*os.ProcessState, error) {
 	if err != nil && !errors.As(err, &exit) {
 		return nil, err
 	}
+	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() && l.prefix != "" {
+		process.Sweep(l.prefix)
+	}
 	return cmd.ProcessState, nil
 }
 

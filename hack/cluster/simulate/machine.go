@@ -20,6 +20,9 @@ type launch struct {
 	dir  string
 	// message is where the container may leave its termination message.
 	message string
+	// prefix is the variable that names the Wine prefix; empty for programs that need none. Wine starts a prefix with the first
+	// program in it: where that program is killed meanwhile, every later one would wait for the start without end.
+	prefix string
 }
 
 // machine is what differs between a simulated Windows node and a simulated Linux node.
@@ -130,6 +133,7 @@ func (w windows) translate(args []string, env map[string]string, c *corev1.Conta
 	l := launch{dir: w.disk(), message: w.host(c.TerminationMessagePath)}
 	if w.wine() {
 		env["WINEPREFIX"], env["WINEDEBUG"] = w.cluster.NodeDir(w.node.Name, "wine"), "-all"
+		l.prefix = "WINEPREFIX=" + env["WINEPREFIX"]
 		l.args, l.env = append([]string{"wine"}, args...), append(assignments(env), "PATH="+os.Getenv("PATH"))
 		return l
 	}

@@ -28,6 +28,7 @@ import (
 
 	"kubelet-ca-courier/hack/cluster/kubeletserver"
 	"kubelet-ca-courier/hack/cluster/layout"
+	"kubelet-ca-courier/hack/cluster/process"
 )
 
 // podWorkers is how many pods a node handles at once.
@@ -110,6 +111,7 @@ func newProvider(ctx context.Context, client kubernetes.Interface, c layout.Clus
 		recorder: events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: n.Name}),
 	}
 	p.machine = windows{c, n}
+	process.Sweep("WINEPREFIX=" + c.NodeDir(n.Name, "wine")) // of a life before, cut off
 	if n.OS == "linux" {
 		p.machine = &linux{cluster: c, node: n}
 	}
