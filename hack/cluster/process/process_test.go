@@ -77,8 +77,8 @@ func TestSweepEndsWhatHasNoRecordAndNothingElse(t *testing.T) {
 	table, other := Table{Dir: t.TempDir()}, Table{Dir: t.TempDir()}
 	start(t, table, "parent", "setsid sleep 600 & echo $!; exec sleep 600")
 	bystander := start(t, other, "bystander", "exec sleep 600")
-	if !waitGone(5*time.Second, func() bool { return len(marked(Mark + "=" + table.Dir)) == 2 }) {
-		t.Fatalf("marked processes: %v, want parent and child", marked(Mark + "=" + table.Dir))
+	if !waitGone(5*time.Second, func() bool { return len(marked(Mark+"="+table.Dir)) == 2 }) {
+		t.Fatalf("marked processes: %v, want parent and child", marked(Mark+"="+table.Dir))
 	}
 	if n := table.Sweep(); n < 2 {
 		t.Errorf("swept %d processes, want at least parent and child", n)
