@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -70,7 +69,7 @@ func (r *Rollout) Reconcile(ctx context.Context) (reconcile.Result, error) {
 	if err := r.deliver(ctx, config, guarded, resolution, snapshots); err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.prune(ctx, snapshots.good, resolution); err != nil {
+	if err := r.prune(ctx, snapshots, resolution); err != nil {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: recheck}, nil
@@ -126,8 +125,7 @@ func (r *Rollout) write(ctx context.Context, s Snapshot, snapshots stored) error
 	case !ok:
 		err = r.Client.Create(ctx, object)
 	case !snapshots.holds(s):
-		version := existing.ResourceVersion
-		if err := r.Client.Delete(ctx, existing, client.Preconditions{UID: &existing.UID, ResourceVersion: &version}); err != nil {
+		if err := r.deleteAsRead(ctx, existing); err != nil {
 			return fmt.Errorf("delete what is not snapshot %s: %w", s.Name, err)
 		}
 		return fmt.Errorf("deleted what was not snapshot %s; writing it again", s.Name)
@@ -141,10 +139,17 @@ func (r *Rollout) write(ctx context.Context, s Snapshot, snapshots stored) error
 	return nil
 }
 
+// deleteAsRead deletes a ConfigMap unless it has changed since it was read.
+func (r *Rollout) deleteAsRead(ctx context.Context, object *corev1.ConfigMap) error {
+	return r.Client.Delete(ctx, object, client.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion})
+}
+
 // prune deletes snapshots beyond the history. The one that was just written counts.
-func (r *Rollout) prune(ctx context.Context, snapshots []Snapshot, resolution Resolution) error {
-	kept := make([]Snapshot, 0, len(snapshots)+1)
-	for _, s := range snapshots {
+//
+// Each is deleted only as it was read: another dispatcher may have moved it to the front meanwhile.
+func (r *Rollout) prune(ctx context.Context, snapshots stored, resolution Resolution) error {
+	kept := make([]Snapshot, 0, len(snapshots.good)+1)
+	for _, s := range snapshots.good {
 		if resolution.Next == nil || s.Name != resolution.Next.Name {
 			kept = append(kept, s)
 		}
@@ -153,8 +158,7 @@ func (r *Rollout) prune(ctx context.Context, snapshots []Snapshot, resolution Re
 		kept = append(kept, *resolution.Next)
 	}
 	for _, s := range surplus(kept) {
-		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: r.Where.Jobs, Name: s.Name}}
-		if err := r.Client.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
+		if err := r.deleteAsRead(ctx, snapshots.objects[s.Name]); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("delete old snapshot %s: %w", s.Name, err)
 		}
 	}

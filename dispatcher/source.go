@@ -94,24 +94,74 @@ func Assemble(s Settings, contents map[Ref]Content, current *Snapshot, now time.
 	}
 	c.Allow = allow
 	complete := true
-	var parts []*bundle.Bundle
+	var parts []part
 	for _, source := range append([]Source{{Ref: s.Guarded, Required: true}}, s.ExtraSources...) {
 		content := contents[source.Ref]
 		before := without(current.contributed(source.Ref), allow, content.Data)
-		part, holds := review(source, content, before, allow, now)
+		is, holds := review(source, content, before, allow, now)
 		c.Holds = append(c.Holds, holds...)
-		if part == nil {
+		if is == nil {
 			complete = complete && !source.Required
 			continue
 		}
-		parts = append(parts, part)
-		c.Contributions[source.String()] = fingerprints(part)
+		parts = append(parts, part{source, is, before})
+	}
+	union, holds := unite(parts, now)
+	c.Holds = append(c.Holds, holds...)
+	for _, p := range parts {
+		if p.is == nil {
+			complete = complete && !p.source.Required
+			continue
+		}
+		c.Contributions[p.source.String()] = fingerprints(p.is)
 	}
 	if complete {
-		union := bundle.Merge(parts...)
 		c.PEM, c.Hash = union.Canonical(), union.Hash()
 	}
 	return c
+}
+
+// part is what one source contributes, and what it did before.
+type part struct {
+	source     Source
+	is, before *bundle.Bundle
+}
+
+// unite merges the parts. Together they may be too many where each alone is not: then the first, which is the guarded
+// ConfigMap, goes before the others, and one for which there is no room contributes what it did before, or nothing.
+func unite(parts []part, now time.Time) (*bundle.Bundle, []Hold) {
+	union := &bundle.Bundle{}
+	for _, p := range parts {
+		union = bundle.Merge(union, p.is)
+	}
+	if tooMany(union, now) == nil {
+		return union, nil
+	}
+	var holds []Hold
+	union = &bundle.Bundle{}
+	for i, p := range parts {
+		all := bundle.Merge(union, p.is)
+		if fault := tooMany(all, now); fault != nil && i > 0 {
+			holds = append(holds, Hold{p.source.Ref, fault.Code, "together with the sources before it: " + fault.Message})
+			parts[i].is = p.before
+			if p.before == nil {
+				continue
+			}
+			all = bundle.Merge(union, p.before)
+		}
+		union = all
+	}
+	return union, holds
+}
+
+// tooMany returns what the gate says of a bundle that has more names than a kubelet can carry, or nil.
+func tooMany(b *bundle.Bundle, now time.Time) *bundle.Finding {
+	for _, finding := range bundle.Review(nil, b.Canonical(), now, nil).Reasons {
+		if finding.Code == bundle.TooManyCAs {
+			return &finding
+		}
+	}
+	return nil
 }
 
 // without returns what a source contributed before, less what break-glass lets go and the source does not have any more:
