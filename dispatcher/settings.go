@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -214,9 +216,26 @@ func checkPath(path string) error {
 // safeArg is what cmd.exe passes on unchanged.
 var safeArg = regexp.MustCompile(`^[A-Za-z0-9 ._:\\=-]+$`)
 
-// extraFlags are the landing's flags that extraArgs may hold, and whether each needs a value. The admission policy of the
-// Jobs knows these as well. Left out is what the dispatcher sets itself, and --termination-message, which writes to any path.
-var extraFlags = map[string]bool{"create-parent": false, "confirm": true, "confirm-timeout": true, "patience": true}
+// extraFlags are the landing's flags that extraArgs may hold, and what reads their values. The admission policy of the Jobs
+// knows these as well. Left out is what the dispatcher sets itself, and --termination-message, which writes to any path.
+var extraFlags = map[string]func(value string) error{
+	"create-parent":   switchOnly,
+	"confirm":         func(value string) error { _, err := netip.ParseAddrPort(value); return err },
+	"confirm-timeout": wait,
+	"patience":        wait,
+}
+
+// switchOnly reads the value of a flag that needs none.
+func switchOnly(value string) error { _, err := strconv.ParseBool(value); return err }
+
+// wait reads a duration that is not negative.
+func wait(value string) error {
+	d, err := time.ParseDuration(value)
+	if err == nil && d < 0 {
+		return errors.New("the duration is negative")
+	}
+	return err
+}
 
 // checkArgs refuses arguments that are not an admin's to give, and what cmd.exe would act on.
 func checkArgs(args []string) error {
@@ -227,20 +246,25 @@ func checkArgs(args []string) error {
 	}
 	for len(args) > 0 {
 		flag, isFlag := strings.CutPrefix(args[0], "--")
-		name, _, assigned := strings.Cut(flag, "=")
-		value, ok := extraFlags[name]
+		name, value, assigned := strings.Cut(flag, "=")
+		read, ok := extraFlags[name]
 		if !isFlag || !ok {
 			return fmt.Errorf("extraArgs: %s is set by the dispatcher, or is no flag; these are for you: --%s", args[0],
 				strings.Join(slices.Sorted(maps.Keys(extraFlags)), ", --"))
 		}
 		args = args[1:]
-		if !value || assigned {
+		if !assigned && name == "create-parent" {
 			continue
 		}
-		if len(args) == 0 || strings.HasPrefix(args[0], "-") {
-			return fmt.Errorf("extraArgs: --%s needs a value", name)
+		if !assigned {
+			if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+				return fmt.Errorf("extraArgs: --%s needs a value", name)
+			}
+			value, args = args[0], args[1:]
 		}
-		args = args[1:]
+		if err := read(value); err != nil {
+			return fmt.Errorf("extraArgs: --%s: %w", name, err)
+		}
 	}
 	return nil
 }

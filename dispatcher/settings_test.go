@@ -21,6 +21,16 @@ func TestLeftOutSettingsHaveTheirDefaults(t *testing.T) {
 	}
 }
 
+func TestArgumentsForTheLandingAreTakenInEachSpelling(t *testing.T) {
+	for _, arguments := range []string{
+		"[]", "[--create-parent]", "[--create-parent=true, --patience, 1m30s]", "[--confirm=10.0.0.1:10250, --confirm-timeout=0s]",
+	} {
+		if _, err := ParseConfig(map[string]string{SettingsKey: minimal + "extraArgs: " + arguments}); err != nil {
+			t.Errorf("%s: %v", arguments, err)
+		}
+	}
+}
+
 func TestAFaultyConfigurationIsRefusedWithItsReason(t *testing.T) {
 	for _, test := range []struct{ name, settings, job, want string }{
 		{"no settings", "", "", "guarded needs a namespace"},
@@ -43,6 +53,10 @@ func TestAFaultyConfigurationIsRefusedWithItsReason(t *testing.T) {
 		{"a word that belongs to no argument", minimal + "extraArgs: [--create-parent, 'true']", "", "is no flag"},
 		{"an argument without its value", minimal + "extraArgs: [--create-parent, --patience]", "", "--patience needs a value"},
 		{"an argument with another for its value", minimal + "extraArgs: [--confirm, --patience=1m]", "", "--confirm needs a value"},
+		{"an argument whose value is no duration", minimal + "extraArgs: [--create-parent, --patience, banana]", "", `--patience: time: invalid duration "banana"`},
+		{"an argument with a time that has passed", minimal + "extraArgs: [--confirm-timeout=-1m]", "", "--confirm-timeout: the duration is negative"},
+		{"an argument whose value is no address", minimal + "extraArgs: [--confirm=localhost]", "", "--confirm: "},
+		{"a switch that is neither on nor off", minimal + "extraArgs: [--create-parent=maybe]", "", "--create-parent: "},
 		{"an argument that cmd.exe would act on", minimal + "extraArgs: ['a & b']", "", "would act on"},
 		{"a template that is no YAML", minimal, "a: b: c", JobKey},
 		{"a misspelt field in the template", minimal, "spec: {activeDeadlineSecond: 3}", "activeDeadlineSecond"},
