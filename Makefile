@@ -8,13 +8,13 @@ help: ## show this
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## a real control plane with three Windows nodes, and one rotation told as a story
+demo: ## a real control plane with three Windows nodes, and one rotation told as a story; in DIR=… or your cache
 	@hack/setup.sh
-	@go run ./hack/demo
+	@go run ./hack/demo $(if $(DIR),--dir $(DIR))
 
 .PHONY: demo-down
 demo-down: ## end what `make demo` left running
-	@go run ./hack/demo --down
+	@go run ./hack/demo --down $(if $(DIR),--dir $(DIR))
 
 .PHONY: test
 test: ## every test there is; installs what it needs as root on Debian, else says what it left out

@@ -2,12 +2,17 @@ package docs_test
 
 import (
 	"context"
+	"io"
+	"log"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-containerregistry/pkg/registry"
 
 	"kubelet-ca-courier/hack/lab"
 	"kubelet-ca-courier/hack/lab/labtest"
@@ -20,6 +25,10 @@ type admin struct {
 	// home is a directory of the admin's own, clone a clone of this repository in it, and bin is on the PATH.
 	home, clone, bin string
 	windows          []string
+	// registry is where images are pushed to.
+	registry string
+	// ran are the commands of documents that were run.
+	ran map[string]bool
 }
 
 // newAdmin brings up a cluster as planned.
@@ -29,7 +38,11 @@ func newAdmin(t *testing.T, plan lab.Plan) *admin {
 	a := &admin{
 		Lab: l, t: t, windows: plan.Windows,
 		home: home, clone: filepath.Join(home, "kubelet-ca-courier"), bin: filepath.Join(home, "bin"),
+		ran: map[string]bool{},
 	}
+	images := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(images.Close)
+	a.registry = strings.TrimPrefix(images.URL, "http://")
 	a.linkClone()
 	return a
 }
@@ -77,9 +90,6 @@ func (a *admin) section(document, heading string) string {
 	return text
 }
 
-// fenced matches a fenced block with its language.
-var fenced = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
-
 // blocks returns the fenced blocks of a language; an admin runs those of sh.
 func (a *admin) blocks(text, language string) []string {
 	a.t.Helper()
@@ -114,10 +124,51 @@ func (a *admin) followAllBut(last, document string) {
 	}
 }
 
+// followSections runs the commands of sections of a document.
+func (a *admin) followSections(document string, headings ...string) {
+	a.t.Helper()
+	for _, heading := range headings {
+		for _, block := range a.blocks(a.section(document, heading), "sh") {
+			a.sh(block)
+		}
+	}
+}
+
+// followRest runs the commands of the wanted documents that were not run yet. Those in sentences name things in general.
+func (a *admin) followRest(wanted func(document string) bool) {
+	a.t.Helper()
+	names := strings.NewReplacer("NAMESPACE", lab.GuardedNamespace, "NAME", lab.GuardedName, "NODE", a.windows[0], "JOB", a.windows[0])
+	for _, c := range a.notRun() {
+		if !wanted(c.document) || a.ran[c.text] || c.text == openshift.takeOut() {
+			continue
+		}
+		text := c.text
+		if c.prose {
+			text = names.Replace(text)
+		}
+		a.t.Logf("%s: %s", c.document, text)
+		a.sh(text)
+		a.ran[c.text] = true
+		if strings.Contains(text, "delete job") {
+			a.sh("kubectl courier status --watch --timeout=10m")
+		}
+	}
+}
+
+// notRun returns the commands of the documents that were not run yet.
+func (a *admin) notRun() []command {
+	a.t.Helper()
+	return slices.DeleteFunc(documentation(a.t, a.Root), func(c command) bool {
+		_, isName := names[c.text]
+		return isName || a.ran[c.text] || !onCluster(c) || c.document == clustersReadme
+	})
+}
+
 // sh runs commands as an admin's shell does, and stops at the first that fails; one that is to fail begins with "!".
 func (a *admin) sh(script string) string {
 	a.t.Helper()
-	out, err := a.try(a.t.Context(), script)
+	a.ran[script] = true
+	out, err := a.try(a.t.Context(), strings.ReplaceAll(script, "--push "+registryOfDocuments, "--push "+a.registry))
 	if err != nil {
 		a.t.Fatalf("%v\n$ %s\n%s", err, script, out)
 	}

@@ -125,7 +125,7 @@ func (a *admin) delivers(o overlay) {
 	}
 	want := map[string]string{}
 	for _, node := range a.windows {
-		want[node] = "system:serviceaccount:" + lab.ManagerNamespace + ":courier"
+		want[a.job(node)] = "system:serviceaccount:" + lab.ManagerNamespace + ":courier"
 	}
 	if diff := cmp.Diff(want, made); diff != "" {
 		a.t.Errorf("Jobs and who made them (-want +got):\n%s", diff)

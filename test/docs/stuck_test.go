@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -57,7 +58,7 @@ func (a *admin) findsAForeignCA(node string) {
 	a.check(os.WriteFile(a.File(node), append(held, foreign...), 0o600))
 	observe := strings.SplitN(a.blocks(a.section("install/openshift.md", "1. Observe"), "sh")[0], "\n", 2)[0]
 	a.sh(observe)
-	a.sh("kubectl delete job -n kubelet-ca-courier " + node)
+	a.sh("kubectl delete job -n kubelet-ca-courier " + a.job(node))
 
 	a.finds(node,
 		clue{"courier status", node + ` +WouldRemove`},
@@ -105,7 +106,8 @@ func (a *admin) finds(node string, clues ...clue) {
 					continue
 				}
 				// A command may fail: `status` does as long as a node lacks the bundle.
-				out, _ := a.try(ctx, strings.ReplaceAll(command, "win-1", node))
+				command = strings.NewReplacer("node/win-1", "node/"+node, "win-1", a.job(node)).Replace(command)
+				out, _ := a.try(ctx, command)
 				if regexp.MustCompile(c.shows).MatchString(out) {
 					return nil
 				}
@@ -114,6 +116,22 @@ func (a *admin) finds(node string, clues ...clue) {
 			return fmt.Errorf("operate.md has no such command: %q", commands)
 		})
 	}
+}
+
+// job is the name of a node's Job, found as operate.md says.
+func (a *admin) job(node string) string {
+	a.t.Helper()
+	text, _ := a.try(a.t.Context(), "kubectl courier status -o json 2>&-") // it fails as long as a node lacks the bundle
+	var status struct{ Nodes []struct{ Name, Job string } }
+	if err := json.Unmarshal([]byte(text), &status); err != nil {
+		a.t.Fatalf("%v\n%s", err, text)
+	}
+	for _, n := range status.Nodes {
+		if n.Name == node && n.Job != "" {
+			return n.Job
+		}
+	}
+	return node
 }
 
 // asksAgain has a node delivered to again, as operate.md says, and expects no failure any more.

@@ -20,8 +20,8 @@ import (
 	"kubelet-ca-courier/hack/lab/labtest"
 )
 
-// registry is the one of the documents.
-const registry = "registry.example.com"
+// registryOfDocuments is the one of the documents.
+const registryOfDocuments = "registry.example.com"
 
 // TestUpgradeAndRollbackInMidRollout changes from one build to another that really differs while a bundle is half delivered, and
 // back while the next one is, by the kustomization of install/README.md with other tags. The build that is asked for is the
@@ -190,7 +190,7 @@ func (a *admin) apply(r release) {
 	}
 	config := string(labtest.Must[[]byte](a.t)(os.ReadFile(filepath.Join(a.Root, "manifests/overlays/openshift/config.yaml"))))
 	a.write(a.home, "config.yaml", replace(config,
-		"image: kubelet-ca-courier/node:dev", "image: "+registry+"/kubelet-ca-courier/node:"+r.version,
+		"image: registry.invalid/kubelet-ca-courier/node:dev", "image: "+registryOfDocuments+"/kubelet-ca-courier/node:"+r.version,
 		"maxParallel: 0", fmt.Sprint("maxParallel: ", parallel)))
 	// In this cluster, cert-manager takes the place of the service CA, and there is no Prometheus operator.
 	kustomization := a.blocks(a.section("install/README.md", "Images"), "yaml")[0]
@@ -203,7 +203,7 @@ func (a *admin) apply(r release) {
 	}
 	labtest.Eventually(a.t, "the manager of "+r.version+" alone is there", func(ctx context.Context) error {
 		versions, err := a.try(ctx, "kubectl get pods -n kubelet-ca-courier-system -o jsonpath='{range .items[*]}{.spec.containers[0].image}{\"\\n\"}{end}'")
-		if image := registry + "/kubelet-ca-courier/manager:" + r.version + "\n"; err != nil || versions != image+image {
+		if image := registryOfDocuments + "/kubelet-ca-courier/manager:" + r.version + "\n"; err != nil || versions != image+image {
 			return errors.Join(err, fmt.Errorf("pods run %q", versions))
 		}
 		said, err := a.try(ctx, "kubectl logs -n kubelet-ca-courier-system -l app.kubernetes.io/component=courier --tail=-1")

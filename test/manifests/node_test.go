@@ -20,15 +20,8 @@ const (
 	other  = "win-2"
 )
 
-// nodeAttempt is something that the holder of a node's credentials tries.
-type nodeAttempt struct {
-	name    string
-	try     func(t *testing.T, as client.Client, job *batchv1.Job) error
-	allowed bool
-}
-
 // nodeAttempts say what a node's credentials are good for. What is allowed concerns that node alone.
-var nodeAttempts = []nodeAttempt{
+var nodeAttempts = []attempt{
 	{"reads the snapshot that its own pod mounts", get(dispatcher.JobsNamespace, "kubelet-ca-0123456789abcdef"), true},
 	{"reads another ConfigMap of the Jobs' namespace", get(dispatcher.JobsNamespace, "kubelet-ca-another"), false},
 	{"reads the guarded ConfigMap", get("openshift-kube-apiserver-operator", "kube-apiserver-to-kubelet-client-ca"), false},

@@ -103,6 +103,41 @@ func TestTheProgramLandsTheFile(t *testing.T) {
 	}
 }
 
+// TestTheCommandLineOfTheDocumentsIsUnderstood runs what docs/landing.md tells an Administrator to type on a node.
+func TestTheCommandLineOfTheDocumentsIsUnderstood(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs/landing.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, found := strings.Cut(string(text), "```powershell\n")
+	line, _, more := strings.Cut(block, "\n")
+	words := strings.Fields(line)
+	if !found || !more || len(words) < 7 || words[0] != node.Program {
+		t.Fatalf("docs/landing.md gives the command %q", line)
+	}
+	m, program := newMachine(t), courier(t)
+	wanted := snapshot(t, "new")
+	m.write(t, `C:\work\`+node.BundleKey, wanted)
+	m.write(t, destination, snapshot(t, "old"))
+	for i, word := range words {
+		if word == "HEX" {
+			words[i] = hash(wanted)
+		}
+	}
+	for _, c := range []struct {
+		arguments []string
+		outcome   node.Outcome
+		code      node.ExitCode
+	}{
+		{words[1:], node.WouldChange, node.ExitWouldRemove},
+		{words[1 : len(words)-1], node.Replaced, node.ExitOK}, // "Without either it lands the file"
+		{words[1:], node.Unchanged, node.ExitOK},
+	} {
+		wantResult(t, run(t, m.command(program, c.arguments...)), c.outcome, c.code)
+	}
+	wantFile(t, m.disk(destination), wanted)
+}
+
 func TestTheVolumeIsFoundInBothMountStyles(t *testing.T) {
 	m, program := newMachine(t), courier(t)
 	wanted := snapshot(t, "new")
