@@ -104,7 +104,7 @@ func documentation(t *testing.T, root string) []command {
 
 // names are what begins like a command in a sentence and is no more than the name of one, and what cannot be run here.
 var names = map[string]string{
-	"kubectl logs": "name", "kubectl apply": "name", "kubectl debug": "name",
+	"kubectl logs": "name", "kubectl apply": "name", "kubectl debug": "name", "kubectl courier check": "name",
 	"kubectl rollout undo": "advised against", "kubectl rollout history": "advised against",
 	"go run ./hack/image":                      "name; install/README.md runs it",
 	"openssl x509 -noout -fingerprint -sha256": "name of a form; operate.md runs it",

@@ -122,12 +122,12 @@ func (a *admin) finds(node string, clues ...clue) {
 func (a *admin) job(node string) string {
 	a.t.Helper()
 	text, _ := a.try(a.t.Context(), "kubectl courier status -o json 2>&-") // it fails as long as a node lacks the bundle
-	var status struct{ Nodes []struct{ Name, Job string } }
+	var status struct{ Nodes []struct{ Node, Job string } }
 	if err := json.Unmarshal([]byte(text), &status); err != nil {
 		a.t.Fatalf("%v\n%s", err, text)
 	}
 	for _, n := range status.Nodes {
-		if n.Name == node && n.Job != "" {
+		if n.Node == node && n.Job != "" {
 			return n.Job
 		}
 	}
