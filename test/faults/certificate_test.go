@@ -61,6 +61,13 @@ func TestAnExpiredServingCertificateShutsTheGateAndHoldsNoDeliveryUp(t *testing.
 
 	c.do(t, "restart", certManager)
 	c.replicas(t, "is ready", ready)
+	c.judges(t)
+	c.settled(t, c.rotate(t))
+}
+
+// judges waits until the gate refuses what is no bundle, for that reason.
+func (c *cluster) judges(t *testing.T) {
+	t.Helper()
 	labtest.Eventually(t, "the gate judges again", func(ctx context.Context) error {
 		_, err := c.PatchGuarded(ctx, "no bundle")
 		if err == nil || !strings.Contains(err.Error(), string(bundle.NotPEM)) {
@@ -68,7 +75,6 @@ func TestAnExpiredServingCertificateShutsTheGateAndHoldsNoDeliveryUp(t *testing.
 		}
 		return nil
 	})
-	c.settled(t, c.rotate(t))
 }
 
 // expireCertificate puts an expired certificate of the webhook's own CA in the place of the good one, and waits until every

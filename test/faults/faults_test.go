@@ -101,15 +101,6 @@ func (c *cluster) configure(t *testing.T, config string) {
 	}
 }
 
-func TestADeletedJobsNamespaceIsFilledAgainOnceItIsBack(t *testing.T) {
-	c := start(t)
-	content := c.rotate(t)
-	c.settled(t, content)
-	c.kubectl(t, "delete", "namespace", lab.JobsNamespace)
-	c.kubectl(t, "apply", "--server-side", "-k", lab.Overlay)
-	c.settled(t, content)
-}
-
 func TestAQuotaHoldsADeliveryUpAndIsTold(t *testing.T) {
 	c := start(t)
 	c.settled(t, c.rotate(t))
