@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -101,9 +102,13 @@ func (l *Lab) Signer(ctx context.Context, name string) error {
 	return err
 }
 
+// lastWords is how long a command of the cluster that is interrupted may take to end what it has started.
+const lastWords = 15 * time.Second
+
 func (l *Lab) command(ctx context.Context, args []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, l.program, append([]string{"--dir", l.Dir}, args...)...)
 	cmd.Dir = filepath.Join(l.Root, "hack", "cluster")
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, lastWords
 	return cmd
 }
 
