@@ -49,7 +49,7 @@ func Open(ctx context.Context, dir string, progress io.Writer) (*Lab, error) {
 		return nil, fmt.Errorf("no place for the local cluster's program: %w", err)
 	}
 	l := &Lab{Dir: dir, Root: root, program: filepath.Join(cache, "kubelet-ca-courier", "cluster"), progress: progress}
-	l.over, l.end = context.WithCancel(context.Background())
+	l.watchEnd()
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", l.program, ".")
 	build.Dir = filepath.Join(root, "hack", "cluster")
 	build.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0") // the control plane's flags: nothing is compiled twice
@@ -58,6 +58,9 @@ func Open(ctx context.Context, dir string, progress io.Writer) (*Lab, error) {
 	}
 	return l, nil
 }
+
+// watchEnd has commands run until the cluster is being ended.
+func (l *Lab) watchEnd() { l.over, l.end = context.WithCancel(context.Background()) }
 
 // repository finds the root of the module that the working directory is in.
 func repository(ctx context.Context) (string, error) {
