@@ -29,7 +29,7 @@ scale: ## the rollout to N nodes against a plain loop, N=1000 unless told
 	@hack/scale.sh $(N)
 
 .PHONY: fuzz
-fuzz: ## the differential fuzzers, one minute each
+fuzz: ## every fuzz target of this module, one minute each
 	@hack/fuzz.sh 1m
 
 .PHONY: lint

@@ -211,7 +211,7 @@ func (d *Delivery) record(ctx context.Context, name string) (*Record, error) {
 type outcome struct {
 	state State
 	after time.Duration
-	// refusal is why the API server would not have the Job, for the so-manieth time in a row.
+	// refusal is why the API server would not have the Job, or show the pods, for the so-manieth time in a row.
 	refusal error
 	times   int
 }
@@ -228,12 +228,15 @@ func (d *Delivery) act(ctx context.Context, r *round, n Node, record *Record, de
 		d.memory.deleted(record.NodeName, record.UID)
 		return d.create(ctx, r, n, attempt(r.Target, n, record, decision))
 	case Create:
-		if running, err := d.stray(ctx, r, n); running || err != nil {
-			return outcome{state: Removing, after: podPoll}, err
-		}
 		next := attempt(r.Target, n, nil, decision)
 		if carried, ok := d.memory.carried(n.Name, r.Template); ok {
 			next = carried
+		}
+		switch running, err := d.stray(ctx, r, n); {
+		case refused(err):
+			return d.blocked(r, n, next, err), nil
+		case running || err != nil:
+			return outcome{state: Removing, after: podPoll}, err
 		}
 		return d.create(ctx, r, n, next)
 	default:
@@ -303,12 +306,17 @@ func (d *Delivery) create(ctx context.Context, r *round, n Node, a Attempt) (out
 	case apierrors.IsAlreadyExists(err):
 		return d.adopt(ctx, r, n)
 	case refused(err):
-		d.memory.carry(n.Name, r.Template, a)
-		times := d.memory.refused(n.Name)
-		return outcome{state: Blocked, after: retryAfter(n.Name, times, nil), refusal: err, times: times}, nil
+		return d.blocked(r, n, a, err), nil
 	default:
 		return outcome{}, fmt.Errorf("create Job %s: %w", job.Name, err)
 	}
+}
+
+// blocked notes that the API server refused what the attempt needs, which is tried again less and less often.
+func (d *Delivery) blocked(r *round, n Node, a Attempt, refusal error) outcome {
+	d.memory.carry(n.Name, r.Template, a)
+	times := d.memory.refused(n.Name)
+	return outcome{state: Blocked, after: retryAfter(n.Name, times, nil), refusal: refusal, times: times}
 }
 
 // adopt decides again, on the Job that has the name. It writes nothing: what is to be done comes with the next look.

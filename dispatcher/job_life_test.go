@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"kubelet-ca-courier/node"
 )
@@ -127,6 +129,30 @@ func TestARefusedJobIsAskedForAgainLater(t *testing.T) {
 			w.wantStates(map[State]int{Delivered: 3})
 		})
 	}
+}
+
+func TestANodeWhosePodsMayNotBeListedIsToldAsBlocked(t *testing.T) {
+	w, ca := delivered(t, 2)
+	w.guard(ca + newCA(t, "b")) // from the second bundle on, a pod without a Job might still write the first
+	w.settle()
+	forbidden := true
+	w.dispatchers[0].delivery.Reader = interceptor.NewClient(w.api, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, pods := list.(*corev1.PodList); pods && forbidden {
+				return apierrors.NewForbidden(corev1.Resource("pods"), "", errExceeded)
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+	w.must(w.api.Delete(t.Context(), w.job("win-000")))
+	w.settle()
+	w.wantStates(map[State]int{Delivered: 1, Blocked: 1})
+	if got := w.events()[ReasonBlocked]; got != 2 {
+		t.Errorf("%d events about it, want one on the node and one on the guarded ConfigMap", got)
+	}
+	forbidden = false
+	w.pass(2 * time.Minute)
+	w.wantStates(map[State]int{Delivered: 2})
 }
 
 func TestAJobOfAnOlderCourierStandsIfItSucceeded(t *testing.T) {

@@ -14,13 +14,32 @@ export COURIER_LEFT_OUT
 trap 'rm -f "$COURIER_LEFT_OUT"' EXIT
 failed=()
 
-# step NAME COMMAND… runs the command and remembers whether it failed.
+# step NAME COMMAND… runs the command and remembers whether it failed. The command has a process group of its own, so that an
+# interrupt can be handed on to all of it, whomever it was sent to, and waited for: tests end their clusters then.
 step() {
   local name=$1
   shift
   echo "== $name"
-  "$@" || failed+=("$name")
+  set -m
+  "$@" </dev/null &
+  running=$!
+  set +m
+  wait "$running" || failed+=("$name")
+  running=
 }
+
+# interrupted NUMBER ends with the status of that signal, once what runs has ended.
+interrupted() {
+  trap '' INT TERM
+  if [ -n "$running" ]; then
+    kill -INT -- "-$running" 2>/dev/null
+    wait "$running"
+  fi
+  exit $((128 + $1))
+}
+running=
+trap 'interrupted 2' INT
+trap 'interrupted 15' TERM
 
 step "set-up" hack/setup.sh
 step "unit tests" go test ./bundle/... ./webhook/... ./dispatcher/... ./node/... ./cmd/... ./hack/...

@@ -35,6 +35,11 @@ func (l *Lab) Publish(ctx context.Context, signers ...string) ([]byte, error) {
 	if _, err := l.PatchGuarded(ctx, text); err != nil {
 		return nil, err
 	}
+	return l.Union(ctx, text)
+}
+
+// Union returns what nodes must end with when the guarded ConfigMap holds this bundle.
+func (l *Lab) Union(ctx context.Context, text string) ([]byte, error) {
 	managed, err := l.Kubectl(ctx, "get", "configmap", ManagedName, "-n", ManagedNamespace, "-o", `jsonpath={.data.ca-bundle\.crt}`)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -27,6 +29,12 @@ type Lab struct {
 
 	program  string
 	progress io.Writer
+
+	// running is held by every command of the cluster, and alone by the one that ends it.
+	running sync.RWMutex
+	// over is done from the moment at which the cluster is being ended.
+	over context.Context
+	end  context.CancelFunc
 }
 
 // Open builds the cluster's program, which is quick when nothing changed, and returns the lab of the directory. Progress
@@ -41,6 +49,7 @@ func Open(ctx context.Context, dir string, progress io.Writer) (*Lab, error) {
 		return nil, fmt.Errorf("no place for the local cluster's program: %w", err)
 	}
 	l := &Lab{Dir: dir, Root: root, program: filepath.Join(cache, "kubelet-ca-courier", "cluster"), progress: progress}
+	l.watchEnd()
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", l.program, ".")
 	build.Dir = filepath.Join(root, "hack", "cluster")
 	build.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0") // the control plane's flags: nothing is compiled twice
@@ -49,6 +58,9 @@ func Open(ctx context.Context, dir string, progress io.Writer) (*Lab, error) {
 	}
 	return l, nil
 }
+
+// watchEnd has commands run until the cluster is being ended.
+func (l *Lab) watchEnd() { l.over, l.end = context.WithCancel(context.Background()) }
 
 // repository finds the root of the module that the working directory is in.
 func repository(ctx context.Context) (string, error) {
@@ -63,23 +75,43 @@ func repository(ctx context.Context) (string, error) {
 	return filepath.Dir(mod), nil
 }
 
-// Cluster runs one command of the local cluster, which may take long, and returns what it printed.
+// Cluster runs one command of the local cluster, which may take long, and returns what it printed. Once the cluster is being
+// ended it runs none.
 func (l *Lab) Cluster(ctx context.Context, args ...string) (string, error) {
-	return run(l.command(ctx, args), l.progress)
+	return l.run(ctx, args, l.progress)
+}
+
+// errOver says that a command came too late.
+var errOver = errors.New("the cluster is being ended")
+
+func (l *Lab) run(ctx context.Context, args []string, progress io.Writer) (string, error) {
+	l.running.RLock()
+	defer l.running.RUnlock()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(l.over, func() { cancel(errOver) })()
+	if l.over.Err() != nil {
+		return "", errOver
+	}
+	return run(l.command(ctx, args), progress)
 }
 
 // Signer makes a signer of the API server's client certificate, valid for a year, unless there is one of that name.
 func (l *Lab) Signer(ctx context.Context, name string) error {
-	if _, err := run(l.command(ctx, []string{"signer", "bundle", name}), nil); err == nil {
+	if _, err := l.run(ctx, []string{"signer", "bundle", name}, nil); err == nil {
 		return nil
 	}
 	_, err := l.Cluster(ctx, "signer", "new", name, "--valid-for", "8760h")
 	return err
 }
 
+// lastWords is how long a command of the cluster that is interrupted may take to end what it has started.
+const lastWords = 15 * time.Second
+
 func (l *Lab) command(ctx context.Context, args []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, l.program, append([]string{"--dir", l.Dir}, args...)...)
 	cmd.Dir = filepath.Join(l.Root, "hack", "cluster")
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(os.Interrupt) }, lastWords
 	return cmd
 }
 

@@ -13,23 +13,32 @@ import (
 	"kubelet-ca-courier/dispatcher"
 )
 
-// act does one thing of the history.
+// act does one thing of the history, and counts it if it found somebody to happen to.
 func (w *world) act(a act) {
 	if !w.powered.on {
 		return // nobody is there
 	}
 	w.tell("--- %s", a.String()[21:])
+	happened := false
 	if nodal[a.what] {
-		if a.node %= len(w.nodes); w.nodes[a.node].exists {
-			w.actOnNode(a, w.nodes[a.node])
-		}
-		return
+		a.node %= len(w.nodes)
+		happened = w.nodes[a.node].exists && w.actOnNode(a, w.nodes[a.node])
+	} else {
+		happened = w.actOnCluster(a)
 	}
+	if happened {
+		w.stats[counter(a.what)]++
+	}
+}
+
+// actOnCluster says whether it happened.
+func (w *world) actOnCluster(a act) bool {
 	switch a.what {
 	case nodeJoins:
-		if w.api.up.on && len(w.nodes) < 8 {
-			w.join(fmt.Sprintf("win-%d", len(w.nodes)))
+		if !w.api.up.on || len(w.nodes) >= 8 {
+			return false
 		}
+		w.join(fmt.Sprintf("win-%d", len(w.nodes)))
 	case replicaAway:
 		w.gate.outage(a.d, w.gate.replicas[a.n%len(w.gate.replicas)])
 	case webhookAway:
@@ -54,7 +63,7 @@ func (w *world) act(a act) {
 		w.operator.plan(time.Second, userOperator)
 		w.after(a.d, func() { w.breakGlass(a.n) })
 	case mistake:
-		w.mistake(a.n)
+		return w.mistake(a.n)
 	case metadata:
 		w.metadata()
 	case managedGone, managedBroken:
@@ -62,23 +71,26 @@ func (w *world) act(a act) {
 	default:
 		w.actOnCourier(a)
 	}
+	return true
 }
 
-func (w *world) actOnNode(a act, m *machine) {
+// actOnNode says whether it happened.
+func (w *world) actOnNode(a act, m *machine) bool {
 	switch a.what {
 	case nodeLeaves:
-		m.leave()
+		return m.leave()
 	case nodeReplaced:
-		m.leave()
+		left := m.leave()
 		w.after(w.between("node/replaced", time.Second, time.Hour), func() {
 			if !w.machine(m.name).exists && w.powered.on && w.api.up.on {
 				w.join(m.name)
 			}
 		})
+		return left
 	case reboot, powerless:
-		m.away(a.d, true)
+		return m.away(a.d, true)
 	case partition:
-		m.away(a.d, false)
+		return m.away(a.d, false)
 	case kubeletRestarts:
 		m.kubelet.content = nil
 		m.start()
@@ -93,14 +105,17 @@ func (w *world) actOnNode(a act, m *machine) {
 	case landingKilled:
 		m.stopAt = 1 + a.n%18
 	case secondWriter:
-		if managed := w.api.configMap(managedNamespace, managedName); managed != nil && m.ready.on {
-			m.overwrite([]byte(managed.Data[bundleKey]))
+		managed := w.api.configMap(managedNamespace, managedName)
+		if managed == nil || !m.ready.on {
+			return false
 		}
+		m.overwrite([]byte(managed.Data[bundleKey]))
 	case vandal:
 		m.overwrite([]byte("rubbish"))
 	case jobDeleted:
-		_ = w.api.remove(userAdmin, jobID(dispatcher.NodeKey(m.name))) // there may be none
+		return w.api.remove(userAdmin, jobID(dispatcher.NodeKey(m.name))) == nil // there may be none
 	}
+	return true
 }
 
 // overwrite writes the file in place, as another program does that thinks it is its own.
@@ -213,6 +228,7 @@ func (w *world) breakGlass(n int) {
 	}
 	for _, f := range dropped {
 		w.view.banned[f] = &since{}
+		w.stats[brokenGlass]++
 	}
 	w.seeSource()
 	if n%2 == 0 {
@@ -232,18 +248,18 @@ func (w *world) removeAllowance() {
 }
 
 // mistake has an administrator edit the bundle wrongly. What the gate lets through, or is not there to refuse, is put
-// right by hand after a while, as far as it is wrong.
-func (w *world) mistake(n int) {
+// right by hand after a while, as far as it is wrong. It says whether there was anything to edit.
+func (w *world) mistake(n int) bool {
 	was := w.api.configMap(guardedNamespace, guardedName)
 	if was == nil {
-		return
+		return false
 	}
 	wrong := mistakes()[n%len(mistakes())]
 	if wrong.edit == nil {
 		if w.api.remove(userAdmin, guardedID()) == nil {
 			w.after(w.between("mistake/repair", 10*time.Minute, 3*day), func() { w.repair(was) })
 		}
-		return
+		return true
 	}
 	cm := was.DeepCopy()
 	cm.Data = map[string]string{bundleKey: string(wrong.edit(w, was.Data[bundleKey]))}
@@ -251,6 +267,7 @@ func (w *world) mistake(n int) {
 	if err := w.api.put(userAdmin, guardedID(), cm); err == nil && !gated {
 		w.after(w.between("mistake/repair", 10*time.Minute, 3*day), func() { w.repair(was) })
 	}
+	return true
 }
 
 // repair puts back what was there, and keeps what came since.

@@ -264,7 +264,7 @@ func (c *courier) reconcile(name string) {
 			if _, killed := r.(crashed); !killed {
 				panic(r)
 			}
-			c.w.stats.crashes++
+			c.w.stats[crashes]++
 			c.w.tell("courier crashes")
 			c.restart(c.w.between("courier/restart", 5*time.Second, 2*time.Minute))
 		}

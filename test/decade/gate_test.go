@@ -94,12 +94,12 @@ func (g *gate) admit(user string, k id, old, object client.Object) error {
 		}
 		return apierrors.NewInternalError(http.ErrServerClosed)
 	}
-	g.w.stats.reviews++
+	g.w.stats[reviews]++
 	answer := g.ask(up[g.w.draw("replica")%uint64(len(up))], user, k, old, object)
 	if answer.Allowed {
 		return nil
 	}
-	g.w.stats.refusals++
+	g.w.stats[denials]++
 	g.w.tell("the gate refuses %s: %s", user, answer.Result.Message)
 	if writer {
 		g.w.violate(rightWriteRefused, "%s: %s", user, answer.Result.Message)

@@ -37,7 +37,8 @@ func (j *jobController) job(name string, uid types.UID) *batchv1.Job {
 func (j *jobController) see(k id, old, now client.Object) {
 	switch {
 	case k.kind == "jobs" && old == nil:
-		j.w.stats.jobs++
+		j.w.stats[jobs]++
+		j.w.stats[ofCause(dispatcher.Cause(now.GetAnnotations()[dispatcher.AnnotationCause]))]++
 		uid := now.GetUID()
 		j.w.after(j.w.between("jobs/sync", time.Second, 4*time.Second), func() { j.makePod(k.name, uid) })
 		deadline := time.Duration(*now.(*batchv1.Job).Spec.ActiveDeadlineSeconds) * time.Second

@@ -101,19 +101,20 @@ func (w *world) join(name string) {
 	m.ready.set(true, w.now)
 }
 
-// leave removes a node.
-func (m *machine) leave() {
+// leave removes a node, if it is there and the API server too.
+func (m *machine) leave() bool {
 	if !m.exists {
-		return
+		return false
 	}
 	if err := m.w.api.remove(userSystem, id{"nodes", "", m.name}); err != nil {
-		return
+		return false
 	}
 	m.exists = false
 	m.ready.set(false, m.w.now)
 	for _, pod := range m.pods() {
 		m.drop(podID(pod.Name))
 	}
+	return true
 }
 
 func (m *machine) status(ready bool) corev1.NodeStatus {
@@ -149,16 +150,17 @@ func (m *machine) setReady(ready bool) {
 	}
 }
 
-// away takes the node off the network, or down altogether, and brings it back.
-func (m *machine) away(d time.Duration, down bool) {
+// away takes the node off the network, or down altogether, and brings it back. One that is away already is left alone.
+func (m *machine) away(d time.Duration, down bool) bool {
 	if !m.exists || !m.ready.on {
-		return
+		return false
 	}
 	m.setReady(false)
 	if down {
 		m.crash()
 	}
 	m.w.after(d, func() { m.back(down) })
+	return true
 }
 
 // back brings the node back, rebooted or not.
@@ -270,12 +272,12 @@ func (m *machine) run(k id) {
 	if snapshot != nil {
 		m.disk.files[source] = []byte(snapshot.Data[node.BundleKey])
 	}
-	m.w.stats.landings++
+	m.w.stats[landings]++
 	task, ask := m.task(pod.Spec.Containers[0].Args)
 	before := m.disk.files[destination]
 	result, spent, killed := m.land(task, ask)
 	if killed {
-		m.w.stats.stopped++
+		m.w.stats[stoppedLandings]++
 		m.w.tell("%s: the landing is killed", m.name)
 		m.report(k, -1)
 		return

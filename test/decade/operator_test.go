@@ -38,7 +38,6 @@ type operator struct {
 	managedOff          time.Time // until when nothing keeps the managed ConfigMap
 	next                int       // tells planned syncs apart: only the latest counts
 	retries             int
-	signers, clients    int
 }
 
 func newOperator(w *world) *operator {
@@ -103,7 +102,7 @@ func (o *operator) rotate(user string) error {
 		o.born, o.forced = now.Add(-time.Second), false
 		o.signer = o.w.mint.authority(fmt.Sprintf("openshift-kube-apiserver-operator_kube-apiserver-to-kubelet-signer@%d", now.Unix()),
 			o.born, o.born.Add(o.days(365)))
-		o.signers++
+		o.w.stats[rotations]++
 		o.w.tell("the operator has a new signer, %s", short(o.signer.fingerprint))
 	}
 	trusted, err := o.publish(user, now)
@@ -112,7 +111,7 @@ func (o *operator) rotate(user string) error {
 	}
 	if reason := o.resign(trusted, now); reason != "" {
 		o.client, o.issuer = o.w.mint.client(o.signer, now.Add(-time.Second), now.Add(o.days(30))), o.signer
-		o.clients++
+		o.w.stats[clientCertificates]++
 		client, issuer := o.client, o.issuer
 		o.w.tell("the API server's client certificate is signed by %s: %s", short(issuer.fingerprint), reason)
 		o.w.after(o.w.between("operator/load", time.Minute, 10*time.Minute), func() { o.presented, o.presentedBy = client, issuer })

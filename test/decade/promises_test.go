@@ -211,7 +211,7 @@ func (w *world) landed(m *machine, task node.Task, before []byte, result node.Re
 		return
 	}
 	if result.Outcome == node.Replaced || result.Outcome == node.Created {
-		w.stats.replaced++
+		w.stats[replaced]++
 		w.tell("%s: landed %s", m.name, task.SHA256[:8])
 	}
 	m.foreign.set(false, w.now)

@@ -218,7 +218,7 @@ func (a access) from(k id) (map[id]client.Object, error) {
 // Get implements client.Reader.
 func (a access) Get(_ context.Context, key client.ObjectKey, out client.Object, _ ...client.GetOption) error {
 	k := id{kindOf(out), key.Namespace, key.Name}
-	a.c.w.stats.lookups++
+	a.c.w.stats[lookups]++
 	objects, err := a.from(k)
 	if err != nil {
 		return err
@@ -240,7 +240,7 @@ func (a access) Get(_ context.Context, key client.ObjectKey, out client.Object, 
 func (a access) List(_ context.Context, out client.ObjectList, opts ...client.ListOption) error {
 	options := (&client.ListOptions{}).ApplyOptions(opts)
 	kind := kindOf(out)
-	a.c.w.stats.lookups++
+	a.c.w.stats[lookups]++
 	objects, err := a.from(id{kind: kind})
 	if err != nil {
 		return err

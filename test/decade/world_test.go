@@ -38,26 +38,6 @@ type world struct {
 	broken  *violation
 }
 
-// stats are what happened, for the report.
-type stats struct {
-	steps, signers, clients, reviews, refusals, jobs, landings, replaced, stopped, crashes, lookups int
-}
-
-// add adds up.
-func (s *stats) add(o stats) {
-	s.steps += o.steps
-	s.signers += o.signers
-	s.clients += o.clients
-	s.reviews += o.reviews
-	s.refusals += o.refusals
-	s.jobs += o.jobs
-	s.landings += o.landings
-	s.replaced += o.replaced
-	s.stopped += o.stopped
-	s.crashes += o.crashes
-	s.lookups += o.lookups
-}
-
 // violation is a broken promise.
 type violation struct {
 	promise string
@@ -162,7 +142,7 @@ func (s *since) set(on bool, now time.Time) {
 
 // live runs the history to its end, or to the first broken promise.
 func live(h history) *world {
-	w := &world{history: h, now: birth(), jitters: map[string]uint64{}, mint: &mint{seed: h.seed}}
+	w := &world{history: h, now: birth(), jitters: map[string]uint64{}, mint: &mint{seed: h.seed}, stats: stats{}}
 	w.powered.set(true, birth().Add(-day))
 	w.api = newAPIServer(w)
 	w.api.watch(w.seeSources)
@@ -189,9 +169,8 @@ func live(h history) *world {
 			w.now = next.at
 		}
 		next.do()
-		w.stats.steps++
+		w.stats[steps]++
 		w.check()
 	}
-	w.stats.signers, w.stats.clients = w.operator.signers, w.operator.clients
 	return w
 }

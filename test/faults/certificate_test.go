@@ -25,6 +25,7 @@ import (
 	"kubelet-ca-courier/bundle"
 	"kubelet-ca-courier/dispatcher"
 	"kubelet-ca-courier/hack/lab"
+	"kubelet-ca-courier/hack/lab/labtest"
 )
 
 // certManager is the name of its process.
@@ -60,14 +61,20 @@ func TestAnExpiredServingCertificateShutsTheGateAndHoldsNoDeliveryUp(t *testing.
 
 	c.do(t, "restart", certManager)
 	c.replicas(t, "is ready", ready)
-	eventually(t, "the gate judges again", func(ctx context.Context) error {
+	c.judges(t)
+	c.settled(t, c.rotate(t))
+}
+
+// judges waits until the gate refuses what is no bundle, for that reason.
+func (c *cluster) judges(t *testing.T) {
+	t.Helper()
+	labtest.Eventually(t, "the gate judges again", func(ctx context.Context) error {
 		_, err := c.PatchGuarded(ctx, "no bundle")
 		if err == nil || !strings.Contains(err.Error(), string(bundle.NotPEM)) {
 			return fmt.Errorf("what is no bundle is answered with: %w", err)
 		}
 		return nil
 	})
-	c.settled(t, c.rotate(t))
 }
 
 // expireCertificate puts an expired certificate of the webhook's own CA in the place of the good one, and waits until every
@@ -155,7 +162,7 @@ func (c *cluster) reconnect(t *testing.T) {
 func (c *cluster) refusedFor(t *testing.T, reason string) string {
 	t.Helper()
 	said := ""
-	eventually(t, "an administrator's write is refused", func(ctx context.Context) error {
+	labtest.Eventually(t, "an administrator's write is refused", func(ctx context.Context) error {
 		_, err := c.Kubectl(ctx, "annotate", "configmap", lab.GuardedName, "-n", lab.GuardedNamespace, "--overwrite",
 			fmt.Sprintf("touched=%d", time.Now().UnixNano()))
 		said = fmt.Sprint(err)
@@ -171,7 +178,7 @@ func (c *cluster) refusedFor(t *testing.T, reason string) string {
 func (c *cluster) replicas(t *testing.T, what string, wanted func(*corev1.Pod) bool) {
 	t.Helper()
 	selector := labels.SelectorFromSet(labels.Set{"app.kubernetes.io/component": "courier"}).String()
-	eventually(t, "every replica "+what, func(ctx context.Context) error {
+	labtest.Eventually(t, "every replica "+what, func(ctx context.Context) error {
 		pods, err := c.client.CoreV1().Pods(lab.ManagerNamespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			return err
@@ -200,7 +207,7 @@ func ready(pod *corev1.Pod) bool {
 // logged waits until a replica of courier has logged the text.
 func (c *cluster) logged(t *testing.T, text string) {
 	t.Helper()
-	eventually(t, "courier logs it", func(ctx context.Context) error {
+	labtest.Eventually(t, "courier logs it", func(ctx context.Context) error {
 		out, err := c.Kubectl(ctx, "logs", "-n", lab.ManagerNamespace, "-l", "app.kubernetes.io/component=courier", "--tail=-1")
 		if err == nil && !strings.Contains(out, text) {
 			err = errors.New("it does not say: " + text)
@@ -212,10 +219,7 @@ func (c *cluster) logged(t *testing.T, text string) {
 // drop lets the operator write a bundle without the newest signer.
 func (c *cluster) drop(t *testing.T) {
 	t.Helper()
-	text, err := c.Cluster(t.Context(), append([]string{"signer", "bundle"}, c.published[:len(c.published)-1]...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := labtest.Must[string](t)(c.Bundle(t.Context(), published[:len(published)-1]...))
 	if _, err := c.PatchGuarded(t.Context(), text, asOperator()...); err != nil {
 		t.Fatalf("the operator's write is refused: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"kubelet-ca-courier/dispatcher"
 	"kubelet-ca-courier/hack/lab"
+	"kubelet-ca-courier/hack/lab/labtest"
 )
 
 func TestAProcessThatIsKilledDuringARotationLosesNothing(t *testing.T) {
@@ -66,7 +67,7 @@ func TestALostLeaderIsFollowedByAnother(t *testing.T) {
 	// Simulated pods share the machine's name, so the holder does not tell which one leads: all of them go.
 	c.kubectl(t, "delete", "pod", "-l", "app.kubernetes.io/component=courier", "-n", lab.ManagerNamespace, "--grace-period=0", "--force")
 	c.settled(t, c.rotate(t))
-	eventually(t, "another replica leads", func(ctx context.Context) error {
+	labtest.Eventually(t, "another replica leads", func(ctx context.Context) error {
 		if now := leader(ctx); now == "" || now == before {
 			return errors.New("the leader is " + now)
 		}
@@ -81,7 +82,7 @@ func TestAnotherWritersFileIsPutRightByTheNextLook(t *testing.T) {
 	config := c.kubectl(t, "get", "configmap", dispatcher.ConfigName, "-n", lab.ManagerNamespace, "-o", `jsonpath={.data.config\.yaml}`)
 	c.configure(t, config+"\nlookAgain: 1m\n")
 	t.Cleanup(func() { c.configure(t, config) })
-	if err := os.WriteFile(c.file("win-2"), []byte("rubbish"), 0o600); err != nil {
+	if err := os.WriteFile(c.File("win-2"), []byte("rubbish"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	c.settled(t, content)
@@ -100,20 +101,11 @@ func (c *cluster) configure(t *testing.T, config string) {
 	}
 }
 
-func TestADeletedJobsNamespaceIsFilledAgainOnceItIsBack(t *testing.T) {
-	c := start(t)
-	content := c.rotate(t)
-	c.settled(t, content)
-	c.kubectl(t, "delete", "namespace", lab.JobsNamespace)
-	c.kubectl(t, "apply", "--server-side", "-k", lab.Overlay)
-	c.settled(t, content)
-}
-
 func TestAQuotaHoldsADeliveryUpAndIsTold(t *testing.T) {
 	c := start(t)
 	c.settled(t, c.rotate(t))
 	c.kubectl(t, "create", "quota", "none", "-n", lab.JobsNamespace, "--hard=count/jobs.batch=0")
-	eventually(t, "the quota is in force", func(ctx context.Context) error {
+	labtest.Eventually(t, "the quota is in force", func(ctx context.Context) error {
 		quota, err := c.client.CoreV1().ResourceQuotas(lab.JobsNamespace).Get(ctx, "none", metav1.GetOptions{})
 		if err == nil && len(quota.Status.Hard) == 0 {
 			err = errors.New("not yet")

@@ -188,7 +188,9 @@ func (a *app) winePrefix(c layout.Cluster, n layout.Node) error {
 	if err := os.Symlink(filepath.Join("..", "c"), filepath.Join(prefix, "drive_c")); err != nil {
 		return err
 	}
-	out, err := exec.Command(filepath.Join(store.Source, "..", "wine", "prefix.sh"), prefix).CombinedOutput()
+	cmd := exec.Command(filepath.Join(store.Source, "..", "wine", "prefix.sh"), prefix)
+	cmd.Env = append(os.Environ(), process.Mark+"="+c.Dir) // should this program be killed, `down` finds it
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return hint(fmt.Errorf("set up Wine: %w: %s", err, strings.TrimSpace(string(out))), "use --program native to do without Wine")
 	}

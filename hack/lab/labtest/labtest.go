@@ -1,12 +1,11 @@
 // Package labtest is what tests on a local cluster have in common: bringing it up, waiting for conditions, and ending it, with
-// the logs kept when a test has failed.
+// the logs kept when a test has failed. An interrupt or SIGTERM ends it as well.
 package labtest
 
 import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -28,12 +27,10 @@ const ending = time.Minute
 func New(t *testing.T, plan lab.Plan) *lab.Lab {
 	t.Helper()
 	need.ControlPlane(t)
-	ctx, cancel := context.WithTimeout(t.Context(), bringUpLimit)
-	defer cancel()
-	l, err := lab.BringUp(ctx, filepath.Join(t.TempDir(), "cluster"), plan, os.Stderr)
+	l, err := bringUp(t.Context(), plan)
 	if l != nil {
 		t.Cleanup(func() {
-			if err := l.End(t.Failed()); err != nil {
+			if err := clusters.end(l, t.Failed()); err != nil {
 				t.Errorf("ending the cluster in %s: %v", l.Dir, err)
 			}
 		})
@@ -58,22 +55,11 @@ type Suite struct {
 func (s *Suite) Lab(t *testing.T) *lab.Lab {
 	t.Helper()
 	need.ControlPlane(t)
-	s.up.Do(func() { s.err = s.bringUp() })
+	s.up.Do(func() { s.lab, s.err = bringUp(context.Background(), s.Plan) })
 	if s.err != nil {
 		t.Fatalf("bring up the cluster: %v", s.err)
 	}
 	return s.lab
-}
-
-func (s *Suite) bringUp() error {
-	ctx, cancel := context.WithTimeout(context.Background(), bringUpLimit)
-	defer cancel()
-	dir, err := os.MkdirTemp("", "courier-lab-")
-	if err != nil {
-		return err
-	}
-	s.lab, err = lab.BringUp(ctx, dir, s.Plan, os.Stderr)
-	return err
 }
 
 // Main runs the tests and ends the cluster. It is for TestMain, and returns the exit code.
@@ -82,7 +68,7 @@ func (s *Suite) Main(m *testing.M) int {
 	if s.lab == nil {
 		return code
 	}
-	if err := s.lab.End(code != 0); err != nil {
+	if err := clusters.end(s.lab, code != 0); err != nil {
 		fmt.Fprintf(os.Stderr, "could not end the cluster in %s: %v\n", s.lab.Dir, err)
 		return 1
 	}
