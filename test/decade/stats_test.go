@@ -47,9 +47,11 @@ func (s stats) missing() []counter {
 	for _, f := range frequencies() {
 		all = append(all, counter(f.what))
 	}
+	// Left out are CauseEnforce, which takes a rotation in the few days of observe mode, and CauseNode: here a Job goes with its
+	// node before another of that name comes. dispatcher/life_test.go has both.
 	for _, cause := range []dispatcher.Cause{
-		dispatcher.CauseMissing, dispatcher.CauseBundle, dispatcher.CauseSettings, dispatcher.CauseEnforce,
-		dispatcher.CauseNode, dispatcher.CauseReboot, dispatcher.CauseLook, dispatcher.CauseRetry,
+		dispatcher.CauseMissing, dispatcher.CauseBundle, dispatcher.CauseSettings, dispatcher.CauseReboot, dispatcher.CauseLook,
+		dispatcher.CauseRetry,
 	} {
 		all = append(all, ofCause(cause))
 	}

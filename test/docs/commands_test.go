@@ -111,6 +111,7 @@ var names = map[string]string{
 	"docker buildx build":                      "needs Docker; hack/image_test.go reads the Dockerfile with BuildKit's parser",
 	"make test":                                "runs this test",
 	"make scale N=…":                           "name",
+	"kubectl apply -k ..":                      "TestUpgradeAndRollbackInMidRollout runs it, in a kustomization of one's own",
 }
 
 // TestTheCommandsForDevelopersAreThere looks up what the documents say about make, scripts and go: targets and scripts are
