@@ -73,6 +73,15 @@ func (c *cluster) rotate(t *testing.T, as ...string) []byte {
 	return labtest.Must[[]byte](t)(c.Union(t.Context(), text))
 }
 
+// rotateHalf rotates while a node stands still, so that the rotation is not over before the returned function is called.
+func (c *cluster) rotateHalf(t *testing.T) (content []byte, goOn func()) {
+	t.Helper()
+	goOn = func() { c.do(t, "resume", "node-win-2") }
+	c.do(t, "pause", "node-win-2")
+	t.Cleanup(goOn)
+	return c.rotate(t), goOn
+}
+
 // settled waits until every node holds the content, with one succeeded Job each and no other.
 func (c *cluster) settled(t *testing.T, content []byte) {
 	t.Helper()

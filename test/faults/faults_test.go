@@ -25,9 +25,10 @@ func TestAProcessThatIsKilledDuringARotationLosesNothing(t *testing.T) {
 			c.settled(t, c.rotate(t))
 			whole := c.neverBroken(t)
 			defer whole()
-			content := c.rotate(t)
+			content, goOn := c.rotateHalf(t)
 			c.do(t, "kill", process)
 			c.underway(t, content)
+			goOn()
 			c.do(t, "restart", process)
 			c.settled(t, content)
 		})
@@ -39,7 +40,7 @@ func TestAnAPIServerThatHangsLosesNothing(t *testing.T) {
 	c.settled(t, c.rotate(t))
 	whole := c.neverBroken(t)
 	defer whole()
-	content := c.rotate(t)
+	content, goOn := c.rotateHalf(t)
 	c.do(t, "pause", "kube-apiserver") // watches and requests hang
 	c.do(t, "pause", "node-win-1")
 	c.underway(t, content)
@@ -50,6 +51,7 @@ func TestAnAPIServerThatHangsLosesNothing(t *testing.T) {
 	}
 	c.do(t, "resume", "kube-apiserver")
 	c.do(t, "resume", "node-win-1")
+	goOn()
 	c.settled(t, content)
 }
 

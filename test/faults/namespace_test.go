@@ -36,17 +36,14 @@ func TestADeletedManagersNamespaceLosesNothingAndDeliversNothingTwice(t *testing
 	whole := c.neverBroken(t)
 	defer whole()
 	since := labtest.Must[int64](t)(c.AuditLength())
-	resume := func() { c.do(t, "resume", "node-win-2") }
-	c.do(t, "pause", "node-win-2")
-	t.Cleanup(resume)
-	first := c.rotate(t)
+	first, goOn := c.rotateHalf(t)
 	c.halfway(t, first, "win-1", "win-2")
 
 	c.kubectl(t, "delete", "namespace", lab.ManagerNamespace)
 	c.underway(t, first)
 	t.Log("an administrator is told:", c.refusedFor(t, `service "courier-webhook" not found`))
 	second := c.rotate(t, asOperator()...)
-	resume()
+	goOn()
 	c.settled(t, first) // a Job that was there ends by itself, and nobody makes another one
 	if pods := labtest.Must[string](t)(c.Kubectl(t.Context(), "get", "pods", "-A", "-l", "app.kubernetes.io/component=courier", "-o", "name")); pods != "" {
 		t.Errorf("courier is still there: %s", pods)
