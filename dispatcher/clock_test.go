@@ -61,12 +61,21 @@ func TestTheServerClockGoesByTheAnswersOfTheAPIServer(t *testing.T) {
 	}
 }
 
+// ask sends a request of which nothing but the answer's date matters.
+func ask(transport http.RoundTripper) error {
+	response, err := transport.RoundTrip(&http.Request{})
+	if err != nil {
+		return err
+	}
+	return response.Body.Close()
+}
+
 func TestTheServerClockKeepsWhatItKnowsWithoutADate(t *testing.T) {
 	local := clocktesting.NewFakePassiveClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	server := NewServerClock(local)
 	wire := &answering{local: local, date: local.Now().Add(time.Hour).Format(http.TimeFormat)}
 	transport := server.Follow(wire)
-	if _, err := transport.RoundTrip(&http.Request{}); err != nil {
+	if err := ask(transport); err != nil {
 		t.Fatal(err)
 	}
 	want := server.Now()
@@ -74,12 +83,12 @@ func TestTheServerClockKeepsWhatItKnowsWithoutADate(t *testing.T) {
 		t.Fatalf("the API server is taken to be %s ahead, want an hour", want.Sub(local.Now()))
 	}
 	for _, wire.date = range []string{"", "yesterday"} {
-		if _, err := transport.RoundTrip(&http.Request{}); err != nil {
+		if err := ask(transport); err != nil {
 			t.Fatal(err)
 		}
 	}
 	wire.err = errors.New("connection refused")
-	if _, err := transport.RoundTrip(&http.Request{}); !errors.Is(err, wire.err) {
+	if err := ask(transport); !errors.Is(err, wire.err) {
 		t.Errorf("the transport's error is %v", err)
 	}
 	if now := server.Now(); !now.Equal(want) {

@@ -127,7 +127,7 @@ func (d *Delivery) lacks(r *round, n Node, record *Record) {
 	since, lacks := lackingSince(r.Target, n, record)
 	if record == nil {
 		carried, ok := d.memory.carried(n.Name, r.Template)
-		lacks = lacks && !(ok && carried.Held)
+		lacks = lacks && (!ok || !carried.Held)
 	}
 	r.waiting.set(n.Name, since, lacks)
 }
@@ -140,11 +140,12 @@ func (d *Delivery) Reconcile(ctx context.Context, name string) (reconcile.Result
 	}
 	object := &corev1.Node{}
 	err := d.Client.Get(ctx, client.ObjectKey{Name: name}, object)
-	if client.IgnoreNotFound(err) != nil {
+	gone := apierrors.IsNotFound(err)
+	if err != nil && !gone {
 		return reconcile.Result{}, fmt.Errorf("read the node: %w", err)
 	}
 	n := ReadNode(object)
-	if gone := err != nil; gone || !served(r.Settings, object) {
+	if gone || !served(r.Settings, object) {
 		d.memory.forget(name)
 		r.waiting.set(name, time.Time{}, false)
 		d.Enqueue(r.pace.Forget(name)...)

@@ -118,7 +118,7 @@ func TestBackOffGrowsIsBoundedAndDiffersBetweenNodes(t *testing.T) {
 	if a, b := retryAfter("a", 1, &passing), retryAfter("b", 1, &passing); a == b {
 		t.Error("two nodes come back at one time")
 	}
-	if retryAfter("a", 3, nil) != retryAfter("a", 3, nil) {
+	if first, again := retryAfter("a", 3, nil), retryAfter("a", 3, nil); first != again {
 		t.Error("the wait is not the node's own")
 	}
 	for attempt := range 1000 {

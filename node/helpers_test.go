@@ -99,7 +99,7 @@ func newStage(t testing.TB) *stage {
 	s.source = filepath.Join(temporaryDirectory(t), "ca-bundle.crt")
 	s.destination = filepath.Join(temporaryDirectory(t), "kubelet-ca.crt")
 	s.lander = node.NewLander("", time.Minute)
-	s.lander.Now, s.lander.Sleep = s.clock.Now, s.clock.Sleep
+	s.lander.Now, s.lander.Sleep = s.Now, s.Sleep
 	s.lander.Ask = func(context.Context, netip.AddrPort) ([][]byte, error) {
 		t.Error("the kubelet was asked")
 		return nil, nil

@@ -111,7 +111,7 @@ func startServer(t testing.TB, extra map[string]http.Handler) serving {
 			t.Errorf("the server ended with %v", err)
 		}
 	})
-	eventually(t, func() error { return s.ready() })
+	eventually(t, s.ready)
 	return s
 }
 

@@ -33,7 +33,7 @@ type Lab struct {
 	// running is held by every command of the cluster, and alone by the one that ends it.
 	running sync.RWMutex
 	// over is done from the moment at which the cluster is being ended.
-	over context.Context
+	over context.Context //nolint:containedctx // it is the life of the cluster, and of no call
 	end  context.CancelFunc
 }
 

@@ -19,7 +19,7 @@ func (w *world) act(a act) {
 		return // nobody is there
 	}
 	w.tell("--- %s", a.String()[21:])
-	happened := false
+	var happened bool
 	if nodal[a.what] {
 		a.node %= len(w.nodes)
 		happened = w.nodes[a.node].exists && w.actOnNode(a, w.nodes[a.node])

@@ -40,7 +40,7 @@ var nodeAttempts = []attempt{
 	{"deletes a Job", func(t *testing.T, as client.Client, job *batchv1.Job) error {
 		return as.Delete(t.Context(), job)
 	}, false},
-	{"makes a mirror pod on itself", func(t *testing.T, as client.Client, job *batchv1.Job) error {
+	{"makes a mirror pod on itself", func(t *testing.T, as client.Client, _ *batchv1.Job) error {
 		return as.Create(t.Context(), mirrorPod(t, as, stolen))
 	}, false},
 	{"reports that its own pod has succeeded", report(stolen), true},

@@ -175,7 +175,7 @@ func FreePorts(t testing.TB, count int) []string {
 	t.Helper()
 	var ports []string
 	for range count {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatalf("finding a free port: %v", err)
 		}
