@@ -13,6 +13,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/utils/ptr"
 
 	"kubelet-ca-courier/bundle"
 	"kubelet-ca-courier/dispatcher"
@@ -69,6 +70,7 @@ func (a *admin) changesInMidRollout(w *writes, from, to release, signers []strin
 	if err := load.Stop(); err != nil || load.Writes() == 0 {
 		a.t.Errorf("the gate has not stayed open: %d writes, %v", load.Writes(), err)
 	}
+	a.hasWithdrawn(from)
 	changed := labtest.Must[int64](a.t)(a.AuditLength())
 	a.resume()
 	after := a.settled(content)
@@ -149,6 +151,21 @@ func (a *admin) stopsHalfWay(w *writes, from release, hash string) map[string]ba
 		a.isOf(from, node, job)
 	}
 	return done
+}
+
+// hasWithdrawn waits until none of a release's Jobs is at work any more. A node that
+// went on before the next release leads would be delivered to by the one before.
+func (a *admin) hasWithdrawn(from release) {
+	a.t.Helper()
+	labtest.Eventually(a.t, "the Jobs of "+from.version+" that were at work are withdrawn", func(ctx context.Context) error {
+		jobs, err := a.Jobs(ctx)
+		for node, job := range jobs {
+			if r := dispatcher.ReadRecord(&job); r.Phase == dispatcher.Live && !r.Deleting && *job.Spec.BackoffLimit == from.retries {
+				return fmt.Errorf("that of %s is still at work", node)
+			}
+		}
+		return err
+	})
 }
 
 // resume lets frozen nodes go on; it does nothing to others.
@@ -233,7 +250,7 @@ func (a *admin) jobsMade(since int64) map[string][]string {
 func (a *admin) isOf(r release, node string, job batchv1.Job) {
 	a.t.Helper()
 	if retries := job.Spec.BackoffLimit; retries == nil || *retries != r.retries {
-		a.t.Errorf("the Job of %s has the retries %v, want the %d of %s", node, retries, r.retries, r.version)
+		a.t.Errorf("the Job of %s has the retries %d, want the %d of %s", node, ptr.Deref(retries, -1), r.retries, r.version)
 	}
 	said := a.sh("kubectl logs -n kubelet-ca-courier job/" + job.Name)
 	if !strings.Contains(said, fmt.Sprintf("%q:%q", "meaning", r.meaning)) {

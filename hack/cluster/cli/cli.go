@@ -78,7 +78,7 @@ func (a *app) command() *cobra.Command {
 		Short:         "a local Kubernetes cluster of real parts, with Windows nodes that are simulated",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return usageError{fmt.Errorf("unknown command %q", args[0])}
 			}
