@@ -30,7 +30,7 @@ step() {
 
 # interrupted NUMBER ends with the status of that signal, once what runs has ended.
 interrupted() {
-  trap '' INT TERM
+  trap '[ -z "$running" ] || kill -KILL -- "-$running" 2>/dev/null; exit 1' INT TERM HUP # whoever asks twice need not wait
   if [ -n "$running" ]; then
     kill -INT -- "-$running" 2>/dev/null
     wait "$running"
@@ -38,17 +38,17 @@ interrupted() {
   exit $((128 + $1))
 }
 running=
+trap 'interrupted 1' HUP
 trap 'interrupted 2' INT
 trap 'interrupted 15' TERM
 
 step "set-up" hack/setup.sh
 step "unit tests" go test ./bundle/... ./webhook/... ./dispatcher/... ./node/... ./cmd/... ./hack/...
 
-echo "== control plane (the first build takes minutes, later ones none)"
-if assets=$(go run -C hack/cluster . assets) && go run -C hack/cluster . build --all >/dev/null; then
+# The first build takes minutes, later ones none.
+step "control plane" bash -c 'go run -C hack/cluster . assets >/dev/null && go run -C hack/cluster . build --all >/dev/null'
+if assets=$(go run -C hack/cluster . assets); then
   export KUBEBUILDER_ASSETS=$assets
-else
-  failed+=("control plane")
 fi
 
 # One package at a time: each of these starts a control plane or Wine of its own.

@@ -27,6 +27,9 @@ type admin struct {
 	windows          []string
 	// registry is where images are pushed to.
 	registry string
+	// kustomization is what documents call COURIER: an overlay as it is, since this cluster pulls no images. The upgrade test has
+	// one of an admin's own.
+	kustomization string
 	// ran are the commands of documents that were run.
 	ran map[string]bool
 }
@@ -38,7 +41,7 @@ func newAdmin(t *testing.T, plan lab.Plan) *admin {
 	a := &admin{
 		Lab: l, t: t, windows: plan.Windows,
 		home: home, clone: filepath.Join(home, "kubelet-ca-courier"), bin: filepath.Join(home, "bin"),
-		ran: map[string]bool{},
+		ran: map[string]bool{}, kustomization: "manifests/overlays/" + openshift.name,
 	}
 	images := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(images.Close)
@@ -137,9 +140,10 @@ func (a *admin) followSections(document string, headings ...string) {
 // followRest runs the commands of the wanted documents that were not run yet. Those in sentences name things in general.
 func (a *admin) followRest(wanted func(document string) bool) {
 	a.t.Helper()
-	names := strings.NewReplacer("NAMESPACE", lab.GuardedNamespace, "NAME", lab.GuardedName, "NODE", a.windows[0], "JOB", a.windows[0])
+	dotted := a.windows[len(a.windows)-1]
+	names := strings.NewReplacer("NAMESPACE", lab.GuardedNamespace, "NAME", lab.GuardedName, "NODE", dotted, "JOB", a.job(dotted))
 	for _, c := range a.notRun() {
-		if !wanted(c.document) || a.ran[c.text] || c.text == openshift.takeOut() {
+		if !wanted(c.document) || a.ran[c.text] || c.text == takeOut {
 			continue
 		}
 		text := c.text
@@ -164,6 +168,15 @@ func (a *admin) notRun() []command {
 	})
 }
 
+// answers are what a command has to print, by a part of it, where its exit status says too little.
+var answers = map[string]string{
+	"! kubectl patch":   "NotPEM", // and no other refusal
+	"auth can-i --list": "jobs.batch",
+}
+
+// findsNone are commands that name things in general, in the namespace that an admin is in.
+var findsNone = map[string]struct{}{"kubectl describe job": {}, "kubectl describe pod": {}}
+
 // sh runs commands as an admin's shell does, and stops at the first that fails; one that is to fail begins with "!".
 func (a *admin) sh(script string) string {
 	a.t.Helper()
@@ -171,6 +184,14 @@ func (a *admin) sh(script string) string {
 	out, err := a.try(a.t.Context(), strings.ReplaceAll(script, "--push "+registryOfDocuments, "--push "+a.registry))
 	if err != nil {
 		a.t.Fatalf("%v\n$ %s\n%s", err, script, out)
+	}
+	for part, answer := range answers {
+		if strings.Contains(script, part) && !strings.Contains(out, answer) {
+			a.t.Errorf("its answer lacks %q:\n$ %s\n%s", answer, script, out)
+		}
+	}
+	if _, isNone := findsNone[strings.TrimSpace(script)]; !isNone && strings.Contains(out, "No resources found") {
+		a.t.Errorf("it finds nothing:\n$ %s\n%s", script, out)
 	}
 	return out
 }
@@ -184,7 +205,7 @@ func (a *admin) try(ctx context.Context, script string) (string, error) {
 	}
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
 	cmd.Dir = a.clone
-	cmd.Env = append(os.Environ(),
+	cmd.Env = append(os.Environ(), "COURIER="+a.kustomization,
 		"KUBECONFIG="+a.Kubeconfig(), "GOBIN="+a.bin, "PATH="+a.bin+":"+filepath.Join(a.Dir, "bin")+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
 	return string(out), err

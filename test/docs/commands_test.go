@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,6 +33,8 @@ var (
 	quoted = regexp.MustCompile("(?s)`([^`]+)`")
 	// typed matches what is typed into a shell, and not the name of something.
 	typed = regexp.MustCompile(`^(kubectl|go|make|docker|openssl|git|helm|oc|curl) \S|^hack/[a-z]+\.sh( |$)|^courier-node(\.exe)? -|^! |^\$ `)
+	// before matches what may stand in front of a command.
+	before = regexp.MustCompile(`^(nice|sudo|[A-Z_]+=\S+) `)
 	// comment matches the end of a line that is not for the shell.
 	comment = regexp.MustCompile(`\s+# .*$`)
 )
@@ -62,13 +65,16 @@ func commandsOf(t *testing.T, document, text string) []command {
 		}
 	}
 	text = fenced.ReplaceAllString(text, "")
+	if strings.Contains(text, "```") {
+		t.Errorf("%s has a fenced block that this test does not see", document)
+	}
 	for _, line := range indented.FindAllStringSubmatch(text, -1) {
 		if typed.MatchString(line[1]) {
 			add(comment.ReplaceAllString(line[1], ""), false)
 		}
 	}
 	for _, span := range quoted.FindAllStringSubmatch(indented.ReplaceAllString(text, ""), -1) {
-		if span := strings.Join(strings.Fields(span[1]), " "); typed.MatchString(span) {
+		if span := before.ReplaceAllString(strings.Join(strings.Fields(span[1]), " "), ""); typed.MatchString(span) {
 			add(span, true)
 		}
 	}
@@ -111,17 +117,17 @@ var names = map[string]string{
 	"docker buildx build":                      "needs Docker; hack/image_test.go reads the Dockerfile with BuildKit's parser",
 	"make test":                                "runs this test",
 	"make scale N=…":                           "name",
-	"kubectl apply -k ..":                      "TestUpgradeAndRollbackInMidRollout runs it, in a kustomization of one's own",
 }
 
 // TestTheCommandsForDevelopersAreThere looks up what the documents say about make, scripts and go: targets and scripts are
-// there, packages have the tests and flags that are asked for, and `make install.yaml` gives a file for each overlay. The
-// tests themselves are run by make test.
+// there, packages have the tests and flags that are asked for. The tests themselves are run by make test.
 func TestTheCommandsForDevelopersAreThere(t *testing.T) {
 	root := filepath.Clean(labtest.Must[string](t)(filepath.Abs("../..")))
-	seen := map[string]bool{}
+	seen, stale := map[string]bool{}, maps.Clone(names)
 	for _, c := range documentation(t, root) {
-		if _, isName := names[c.text]; isName || seen[c.text] || onCluster(c) {
+		_, isName := names[c.text]
+		delete(stale, c.text)
+		if isName || seen[c.text] || onCluster(c) {
 			continue
 		}
 		seen[c.text] = true
@@ -137,6 +143,9 @@ func TestTheCommandsForDevelopersAreThere(t *testing.T) {
 				t.Errorf("%s has %q, and there is no test of that name:\n%s", c.document, c.text, out)
 			}
 		})
+	}
+	for name := range stale {
+		t.Errorf("no document has %q any more", name)
 	}
 	if len(seen) < 15 {
 		t.Errorf("only %d commands were looked up", len(seen))

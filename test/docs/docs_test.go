@@ -69,6 +69,10 @@ func (a *admin) preparesToInstall() {
 	if proposed := a.sh("kubectl __complete courier st"); !strings.Contains(proposed, "status\tShow") {
 		a.t.Errorf("kubectl courier st<TAB> gives %q", proposed)
 	}
+	a.sh("make install.yaml") // CONTRIBUTING.md
+	if files, _ := filepath.Glob(filepath.Join(a.clone, "install", "*.yaml")); len(files) != 3 {
+		a.t.Errorf("make install.yaml gave %q, want a file for each of three overlays", files)
+	}
 	for _, image := range []string{"manager", "node"} {
 		ref := labtest.Must[name.Reference](a.t)(name.ParseReference(a.registry + "/kubelet-ca-courier/" + image + ":v1"))
 		if _, err := remote.Get(ref); err != nil {

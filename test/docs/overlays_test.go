@@ -47,8 +47,8 @@ var (
 	}
 )
 
-// takeOut is the last command of the overlay's document, and of operate.md.
-func (o overlay) takeOut() string { return "kubectl delete -k manifests/overlays/" + o.name + "\n" }
+// takeOut is the last command of every overlay's document, and of operate.md.
+const takeOut = "kubectl delete -k \"${COURIER:?}\"\n"
 
 // installs follows the overlay's document up to its last command, and has one signer delivered.
 func (a *admin) installs(o overlay) {
@@ -59,7 +59,8 @@ func (a *admin) installs(o overlay) {
 	if o.seed {
 		a.seedFile(o)
 	}
-	a.followAllBut(o.takeOut(), "install/"+o.name+".md")
+	a.kustomization = "manifests/overlays/" + o.name // as it is
+	a.followAllBut(takeOut, "install/"+o.name+".md")
 	a.delivers(o)
 	if there := a.ours(); len(there) < 20 {
 		a.t.Errorf("while it is installed, only this is seen of it:\n%s", strings.Join(there, "\n"))
@@ -70,7 +71,7 @@ func (a *admin) installs(o overlay) {
 func (a *admin) takesOut(o overlay) {
 	a.t.Helper()
 	before := a.directory(o)
-	a.sh(o.takeOut())
+	a.sh(takeOut)
 	if left := a.ours(); len(left) > 0 {
 		a.t.Errorf("left behind:\n%s", strings.Join(left, "\n"))
 	}

@@ -38,6 +38,7 @@ func TestALandingKilledInMidWriteLeavesTheFileWholeAndTheNextOneDelivers(t *test
 				}
 				c.settled(t, content)
 				held, content, caught = c.catch(t, content, moment)
+				t.Logf("rotation %d of at most %d: caught %v", chance+1, chances, caught != nil)
 			}
 			send(caught, syscall.SIGKILL)
 			if data := labtest.Must[[]byte](t)(os.ReadFile(c.File("win-1"))); !bytes.Equal(data, held) {
