@@ -212,7 +212,7 @@ func (d *Delivery) record(ctx context.Context, name string) (*Record, error) {
 type outcome struct {
 	state State
 	after time.Duration
-	// refusal is why the API server would not have the Job, or show the pods, for the so-manieth time in a row.
+	// refusal is why the API server would not have the Job, or show the pods; times is how often in a row it would not.
 	refusal error
 	times   int
 }

@@ -216,20 +216,20 @@ func checkPath(path string) error {
 // safeArg is what cmd.exe passes on unchanged.
 var safeArg = regexp.MustCompile(`^[A-Za-z0-9 ._:\\=-]+$`)
 
-// extraFlags are the landing's flags that extraArgs may hold, and what reads their values. The admission policy of the Jobs
+// extraFlags are the landing's flags that extraArgs may hold, whether each can do without a value, and what reads it. The admission policy of the Jobs
 // knows these as well. Left out is what the dispatcher sets itself, and --termination-message, which writes to any path.
-var extraFlags = map[string]func(value string) error{
-	"create-parent":   switchOnly,
-	"confirm":         func(value string) error { _, err := netip.ParseAddrPort(value); return err },
-	"confirm-timeout": wait,
-	"patience":        wait,
+var extraFlags = map[string]struct {
+	isSwitch bool
+	check    func(value string) error
+}{
+	"create-parent":   {true, func(value string) error { _, err := strconv.ParseBool(value); return err }},
+	"confirm":         {false, func(value string) error { _, err := netip.ParseAddrPort(value); return err }},
+	"confirm-timeout": {false, checkWait},
+	"patience":        {false, checkWait},
 }
 
-// switchOnly reads the value of a flag that needs none.
-func switchOnly(value string) error { _, err := strconv.ParseBool(value); return err }
-
-// wait reads a duration that is not negative.
-func wait(value string) error {
+// checkWait refuses what is no duration, or a negative one.
+func checkWait(value string) error {
 	d, err := time.ParseDuration(value)
 	if err == nil && d < 0 {
 		return errors.New("the duration is negative")
@@ -247,13 +247,13 @@ func checkArgs(args []string) error {
 	for len(args) > 0 {
 		flag, isFlag := strings.CutPrefix(args[0], "--")
 		name, value, assigned := strings.Cut(flag, "=")
-		read, ok := extraFlags[name]
+		known, ok := extraFlags[name]
 		if !isFlag || !ok {
 			return fmt.Errorf("extraArgs: %s is set by the dispatcher, or is no flag; these are for you: --%s", args[0],
 				strings.Join(slices.Sorted(maps.Keys(extraFlags)), ", --"))
 		}
 		args = args[1:]
-		if !assigned && name == "create-parent" {
+		if !assigned && known.isSwitch {
 			continue
 		}
 		if !assigned {
@@ -262,7 +262,7 @@ func checkArgs(args []string) error {
 			}
 			value, args = args[0], args[1:]
 		}
-		if err := read(value); err != nil {
+		if err := known.check(value); err != nil {
 			return fmt.Errorf("extraArgs: --%s: %w", name, err)
 		}
 	}

@@ -2,7 +2,6 @@ package docs_test
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -87,11 +86,10 @@ func isGone(t *testing.T, dir string) {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s is still there: %v", dir, err)
 	}
-	lines := labtest.Must[[]string](t)(filepath.Glob("/proc/[0-9]*/cmdline"))
-	for _, file := range lines {
+	for _, file := range labtest.Must[[]string](t)(filepath.Glob("/proc/[0-9]*/cmdline")) {
 		text, err := os.ReadFile(file)
 		if err == nil && strings.Contains(string(text), dir) {
-			t.Errorf("still running: %s", fmt.Sprintf("%q", text))
+			t.Errorf("still running: %q", text)
 		}
 	}
 }

@@ -153,8 +153,8 @@ func (a *admin) stopsHalfWay(w *writes, from release, hash string) map[string]ba
 	return done
 }
 
-// hasWithdrawn waits until none of a release's Jobs is at work any more. A node that
-// went on before the next release leads would be delivered to by the one before.
+// hasWithdrawn waits until none of a release's Jobs is at work any more. A node that went on before the next release leads would be
+// delivered to by the one before.
 func (a *admin) hasWithdrawn(from release) {
 	a.t.Helper()
 	labtest.Eventually(a.t, "the Jobs of "+from.version+" that were at work are withdrawn", func(ctx context.Context) error {
